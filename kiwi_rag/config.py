@@ -18,6 +18,7 @@ from typing import Any
 
 from kiwi_rag.errors import ConfigError
 from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
+from kiwi_rag.system import user_id
 
 PROJECT_FOLDER = ".ai"
 WORKSPACE_STORES = ("local", "qdrant", "registry")
@@ -162,7 +163,7 @@ def find_project(start: Path, home: Path) -> Path | None:
     A folder that belongs to another user, or is a link out of its parent, is skipped. Otherwise any user with write
     access to a folder above (``/tmp``) could set the configuration of all projects below it.
     """
-    owners = {0, os.geteuid()}
+    owners = {0, user_id()}
     with suppress(OSError):
         owners.add(start.stat().st_uid)  # for root in a container, or with sudo, in another user's checkout
     for folder in (start, *start.parents):

@@ -22,6 +22,7 @@ from kiwi_rag import render
 from kiwi_rag.config import find_project, home_of, process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
 from kiwi_rag.services import Services
+from kiwi_rag.system import call_on_signals
 from kiwi_rag.telemetry import append_error, configure_log
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
@@ -70,7 +71,9 @@ class Session:
             async with app:
                 return await work(app)
 
-        return asyncio.run(opened())
+        # On Windows the default loop is another one, with which psycopg does not work.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            return runner.run(opened())
 
     def find_project(self) -> Path | None:
         """Return the project's folder: that of --project, else the nearest one with .ai from here upwards."""
@@ -176,8 +179,7 @@ class Session:
                     report(outcome)
 
         reporting = asyncio.create_task(report_all())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, reporting.cancel)
+        call_on_signals(reporting.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await reporting
 

@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Mapping
 
 from kiwi_rag import __version__
+from kiwi_rag.system import is_open_to_others, user_id
 
 MAX_REQUEST = 1 << 20
 MAX_ANSWER = 64 << 20
@@ -97,9 +98,9 @@ def unsafe_reason(folder: str) -> str:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         return f"{folder} is a link or not a folder"
-    if found.st_uid != os.geteuid():
+    if found.st_uid != user_id():
         return f"{folder} belongs to another user"
-    return f"{folder} is accessible to other users" if found.st_mode & 0o077 else ""
+    return f"{folder} is accessible to other users" if is_open_to_others(found.st_mode) else ""
 
 
 def socket_in(folder: str) -> str:
@@ -116,4 +117,4 @@ def is_own(line: socket.socket) -> bool:
     if option is None:
         return True
     _, uid, _ = _PEER.unpack(line.getsockopt(socket.SOL_SOCKET, option, _PEER.size))
-    return bool(uid == os.geteuid())
+    return bool(uid == user_id())

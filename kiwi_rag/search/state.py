@@ -13,6 +13,7 @@ from kiwi_rag.search.verify import VerifiedItem
 from kiwi_rag.sources.source import root_of
 from kiwi_rag.storage.safe_open import read_below
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.system import differing_executables
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 
 
@@ -42,7 +43,7 @@ def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
         return found.message
     digests = {name: sha256_hex(data) for name, data in found.files.items()}
     files = {name for name, _ in digests.items() ^ signed.digests.items()}
-    files |= set(found.executables) ^ set(signed.executables)
+    files |= differing_executables(found.executables, signed.executables)
     if not files:
         return ""
     edited = path.parent / min(files)  # of a skill, one of its files
