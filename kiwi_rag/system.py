@@ -7,6 +7,7 @@ do not run on Windows.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Callable, Iterable
@@ -48,6 +49,16 @@ def windows_problem(path: str | PurePath) -> str:
     if any(step.partition(".")[0].rstrip().lower() in _RESERVED for step in read.parts):
         return "it has the name of a device"
     return "a part of it ends in a dot or a space" if any(step[-1] in ". " for step in read.parts) else ""
+
+
+def accept_all_characters(stream: object) -> None:
+    """Let a text stream write every character: on Windows as UTF-8, and where the encoding was chosen by escapes.
+
+    Windows' default for a pipe is a code page that lacks most characters, and agents read UTF-8.
+    """
+    if isinstance(stream, io.TextIOWrapper):
+        is_chosen = HAS_MODES or "PYTHONIOENCODING" in os.environ
+        stream.reconfigure(encoding=None if is_chosen else "utf-8", errors="backslashreplace")
 
 
 def call_on_signals(stop: Callable[[], object]) -> None:

@@ -275,7 +275,7 @@ class _PidFile(NamedTuple):
 
 def _read_pid_file(root: Path) -> _PidFile | None:
     try:
-        lines = (root / "data" / "postmaster.pid").read_text().splitlines()
+        lines = (root / "data" / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     lines = [line.strip() for line in lines] + [""] * 8  # the server writes the later ones later
