@@ -6,7 +6,6 @@ are sent or which model weights are loaded: those keys are refused in it.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -118,7 +117,7 @@ _FOREIGN_KEYS: Mapping[str, str] = {
 }
 
 # Settings that have an effect with some embedding providers only.
-_LOCAL, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
+LOCAL_PROVIDERS, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
 _OF_LOCAL = {"embedding_model_dir", "threads"}
 _OF_REMOTE = {name for name in _FIELDS if name.startswith("embedding_")} - {
     "embedding_provider", "embedding_model", "embedding_model_dir"
@@ -232,17 +231,21 @@ def _from_project(path: Path) -> dict[str, Any]:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        data, _ = read_regular(path, MAX_BYTES, follow_links=True)
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     import yaml
 
     try:
-        text = read_regular(path, MAX_BYTES, follow_links=True)[0].decode()
+        text = data.decode()
         if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ConfigError(f"{path} is over 64 KiB or has YAML aliases", hint="shorten it, and write aliases out")
         _check_unique(yaml.compose(text), path)
         document = yaml.safe_load(text) or {}
-    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
-        return {}
-    except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from None  # the cause quotes the file
     if not isinstance(document, dict):
         raise ConfigError(f"{path} does not hold keys and values", hint="write one setting a line, as in: limit: 10")
@@ -255,7 +258,7 @@ def _reason(error: Exception) -> str:
 
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem} in line {error.problem_mark.line + 1}"
-    return (error.strerror or "") if isinstance(error, OSError) else type(error).__name__
+    return type(error).__name__
 
 
 def _check_unique(node: Any, path: Path) -> None:
@@ -285,6 +288,8 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
     for name in values:
         if name not in _FIELDS:
+            import difflib
+
             similar = difflib.get_close_matches(str(name), _FIELDS, n=1)
             suggestion = f"did you mean {similar[0]!r}? " if similar else ""
             hint = f"{suggestion}kiwi config --resolved lists the keys"
@@ -299,9 +304,9 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def _check_provider(values: Mapping[str, Any], path: Path) -> None:
     """Raise `ConfigError` for keys without effect with the embedding provider that the same file names."""
     provider = values.get("embedding_provider")
-    if provider not in (*_LOCAL, *_REMOTE):
+    if provider not in (*LOCAL_PROVIDERS, *_REMOTE):
         return
-    others, of_others = (_REMOTE, _OF_REMOTE) if provider in _LOCAL else (_LOCAL, _OF_LOCAL)
+    others, of_others = (_REMOTE, _OF_REMOTE) if provider in LOCAL_PROVIDERS else (LOCAL_PROVIDERS, _OF_LOCAL)
     idle = [name for name in values if name in of_others]
     _refuse_idle(path, idle, f"with embedding_provider {provider}", f"they have an effect with {' and '.join(others)}")
 

@@ -2,17 +2,19 @@
 
 On Windows a file has neither a user id nor permission bits: access control lists protect the files of a user's folder,
 and Kiwi does not read them. Only the local service and the embedded registry use more of POSIX than is here, and they
-do not run on Windows.
+do not run on Windows. It imports little, because the local service's client does.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import PurePath, PureWindowsPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import PurePath
 
 HAS_MODES = hasattr(os, "fchmod")
 """Whether files have an owner and permission bits."""
@@ -43,6 +45,8 @@ def differing_executables(found: Iterable[str], signed: Iterable[str]) -> set[st
 
 def windows_problem(path: str | PurePath) -> str:
     """Return why Windows would write a file to another place than the relative `path`; an empty string otherwise."""
+    from pathlib import PureWindowsPath
+
     read = PureWindowsPath(path)
     if read.anchor or any(":" in step for step in read.parts):
         return "it has a colon or a drive"
@@ -66,7 +70,8 @@ def call_on_signals(stop: Callable[[], object]) -> None:
 
     Windows' loops have no signal handlers: there Ctrl-C cancels what `asyncio.run` runs.
     """
-    import asyncio  # here, because the settings are read without it
+    import asyncio
+    import signal
 
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):

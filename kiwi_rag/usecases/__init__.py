@@ -55,10 +55,11 @@ async def search(
     """
     query = apply_settings(query, app.settings)
     query = replace(query, source=source or query.source, limit=query.limit if limit is None else limit)
-    searcher = app.searcher(query.source)
-    first = await searcher.search(query)
-    if begin < query.limit:
-        return first
-    deep = await searcher.search(replace(query, limit=MAX_HITS, per_signer=0))
+    async with app.begin_embedding(query.text) as vector:
+        searcher = app.searcher(query.source)
+        first = await searcher.search(query, vector)
+        if begin < query.limit:
+            return first
+        deep = await searcher.search(replace(query, limit=MAX_HITS, per_signer=0), vector)
     shown = {hit.ref.key for hit in first.hits}
     return replace(deep, hits=(*first.hits, *(hit for hit in deep.hits if hit.ref.key not in shown)))
