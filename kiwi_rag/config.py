@@ -102,10 +102,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The settings, and the source of each."""
+    """The settings, the source of each, and ``notices`` about variables of other programs that have no effect."""
 
     settings: Settings
     origins: tuple[Origin, ...]
+    notices: tuple[str, ...] = ()
 
 
 # Keys below ``vector_store:`` in a file that another program shares, and the settings that they set.
@@ -114,6 +115,14 @@ _FOREIGN_KEYS: Mapping[str, str] = {
     "embedding_model": "embedding_model",
     "embedding_dimensions": "embedding_dimension",
     "context_results": "limit",
+}
+
+# Variables of other programs → the setting that they stand for, and how their value is read; None: it is not used.
+ALIASES: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
+    "KONG_AI_URL": ("embedding_base_url", lambda url: f"{url.rstrip('/')}/ai"),  # its routes: docs/gateway.md
+    "OPENAI_API_KEY": ("embedding_api_key", str),
+    "QDRANT_URL": ("qdrant_url", str),
+    "VECTOR_BACKEND": ("workspace_store", {"chromadb": "local", "qdrant": "qdrant"}.get),
 }
 
 # Settings that have an effect with some embedding providers only.
@@ -151,9 +160,39 @@ def resolve(
         given += [(name, value, str(path)) for name, value in _from_project(path).items()]
     given += [(name, environ[variable], variable) for name in _FIELDS if (variable := _variable(name, environ))]
     given += [(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
+    others, notices = _read_aliases(environ, {name: (value, source) for name, value, source in given})
     origins = {name: Origin(name, setting.default, "default") for name, setting in _FIELDS.items()}
-    origins |= {name: Origin(name, _convert(name, value, source), source) for name, value, source in given}
-    return Resolved(Settings(**{name: one.value for name, one in origins.items()}), tuple(origins.values()))
+    origins |= {name: Origin(name, _convert(name, value, source), source) for name, value, source in others + given}
+    values = {name: one.value for name, one in origins.items()}
+    return Resolved(Settings(**values), tuple(origins.values()), tuple(notices))
+
+
+def _read_aliases(
+    environ: Mapping[str, str], given: Mapping[str, tuple[Any, str]]
+) -> tuple[list[tuple[str, Any, str]], list[str]]:
+    """Return the settings that variables of other programs give, and a notice for each that is not used.
+
+    A setting that is given under Kiwi's own name goes first. OpenAI's key is used for OpenAI's server alone: another
+    server must not receive it.
+    """
+    found: list[tuple[str, Any, str]] = []
+    notices = []
+    provider, _ = given.get("embedding_provider", (Settings().embedding_provider, ""))
+    has_own_server = "embedding_base_url" in given or bool(environ.get("KONG_AI_URL"))
+    for variable in filter(environ.get, ALIASES):
+        name, read = ALIASES[variable]
+        value = read(environ[variable])
+        if name in given:
+            notices.append(f"{variable} is not used: {given[name][1]} sets {name}")
+        elif value is None:
+            notices.append(f"{variable} is not used: Kiwi knows the values chromadb and qdrant of it")
+        elif name.startswith("embedding_") and provider != "openai":
+            notices.append(f"{variable} is not used: it takes KIWI_EMBEDDING_PROVIDER=openai, and that is {provider}")
+        elif variable == "OPENAI_API_KEY" and has_own_server:
+            notices.append(f"{variable} is not used: the server is not OpenAI's; its key is KIWI_EMBEDDING_API_KEY")
+        else:
+            found.append((name, value, variable))
+    return found, notices
 
 
 def find_project(start: Path, home: Path) -> Path | None:

@@ -38,7 +38,7 @@ SERVED = frozenset({"search", "show", "list"})
 
 OTHER_NETWORK = "it was started with other variables for connections (PG*, *_proxy, SSL_CERT_*, NETRC)"
 
-_SENT = frozenset({"HOME", "NO_COLOR"})
+_SENT = frozenset({"HOME", "NO_COLOR", "KONG_AI_URL", "OPENAI_API_KEY", "QDRANT_URL", "VECTOR_BACKEND"})
 _NEVER_SENT = frozenset({"KIWI_SIGNING_KEY", "KIWI_KEY_PASSPHRASE", "KIWI_MCP_TOKEN"})
 
 

@@ -139,7 +139,7 @@ async def diagnose(app: Services, *, repair: bool) -> Diagnosis:
             problems += found
             repaired += done
     conflicts, notices = await _check_versions(app)
-    return Diagnosis([*problems, *conflicts], repaired, notices)
+    return Diagnosis([*problems, *conflicts], repaired, [*app.resolved.notices, *notices])
 
 
 async def _check_tier(tier: Collection[VectorStore], repair: bool) -> tuple[list[str], list[str]]:
