@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
@@ -22,7 +22,7 @@ from kiwi_rag.search.tier_query import TierQuery, fetch_candidates, fetch_deeper
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.telemetry import span
+from kiwi_rag.telemetry import current_span, span
 
 if TYPE_CHECKING:
     from kiwi_rag.search.passages import PassageChoice
@@ -58,14 +58,15 @@ class Searcher:
     async def search(self, query: SearchQuery, vector: Awaitable[Vector] | None = None) -> SearchReply:
         """Embed the query, search each collection, rank, apply shadowing, and verify.
 
-        `vector` is the query's if its embedding has begun already.
+        `vector` is the query's if its embedding has begun already, in the span of this search.
 
         A tier that fails costs at most its deadline, from its first request to its last verified hit, and the reply
         names it: a failure never makes the reply shorter without a notice. Raises `UsageError` for an invalid query,
         `EmbeddingError` when the model fails.
         """
         check_query(query)
-        with span("kiwi.search", source=query.source, limit=query.limit) as set_attributes:
+        attributes: dict[str, Any] = {"source": query.source, "limit": query.limit}
+        with current_span(**attributes) if vector else span("kiwi.search", **attributes) as set_attributes:
             reply = await self._search(query, vector)
             set_attributes(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
             return reply

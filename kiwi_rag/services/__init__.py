@@ -20,6 +20,7 @@ from kiwi_rag.services.registry import RegistryConnection
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
@@ -201,18 +202,21 @@ class Services(ClosesOpened):
     async def begin_embedding(self, query: str) -> AsyncIterator[Awaitable[Vector] | None]:
         """Begin to embed a query in a thread, which loads the model while the caller imports and opens the tiers.
 
+        The block is the span of the search.
+
         None with a remote provider: nothing is sent to it before the query was checked.
         """
         if self.settings.embedding_provider not in config.LOCAL_PROVIDERS:
             yield None
             return
-        vector = asyncio.ensure_future(self.embed.query(query))
-        vector.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may fail before it
-        await asyncio.sleep(0)  # the thread starts
-        try:
-            yield vector
-        finally:
-            vector.cancel()
+        with span("kiwi.search"):
+            vector = asyncio.ensure_future(self.embed.query(query))
+            vector.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may fail first
+            await asyncio.sleep(0)  # the thread starts
+            try:
+                yield vector
+            finally:
+                vector.cancel()
 
     @property
     def writer(self) -> IngestContext:
