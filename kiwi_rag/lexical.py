@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any
 
@@ -51,6 +51,20 @@ def split_words(text: str) -> list[dict[str, str]]:
     """Return for each word of a query its terms → the letters that each was stemmed from, the whole word first."""
     words = ({term: piece for piece in _pieces(word) if (term := _term(piece))} for word in _WORD.findall(text))
     return [word for word in words if word]
+
+
+def find_matches(text: str, wanted: Set[str]) -> Iterator[tuple[str, int, int]]:
+    """Yield each of the terms `wanted` in `text`, with the place of its word, or of its part of an identifier."""
+    for word in _WORD.finditer(text) if wanted else ():
+        if (whole := _term(word[0])) in wanted:
+            yield whole, *word.span()
+            continue
+        begin = word.start()
+        for piece in list(_pieces(word[0]))[1:]:
+            begin = text.index(piece, begin)
+            if (term := _term(piece)) in wanted:
+                yield term, begin, begin + len(piece)
+            begin += len(piece)
 
 
 def term_frequencies(text: str) -> Counter[str]:

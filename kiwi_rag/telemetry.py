@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from importlib import import_module
 from itertools import islice
@@ -40,6 +41,17 @@ _EXPORTERS = {
     "grpc": "opentelemetry.exporter.otlp.proto.grpc.trace_exporter",
 }
 _tracers: list[Tracer] = []
+_RUN: ContextVar[str] = ContextVar("run", default="")
+
+
+def begin_run(what: str) -> None:
+    """Begin a run in this context, such as a command or a tool's call: what it costs is counted together."""
+    _RUN.set(f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z {what}")
+
+
+def current_run() -> str:
+    """Return when the current run began, in UTC, and what it does; empty outside of runs."""
+    return _RUN.get()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from kiwi_rag.collection import SOURCES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import ITEM_TYPES, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.render import counted, hits
+from kiwi_rag.render.layout import fold_notice
 from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
@@ -90,11 +91,11 @@ def show_reply(session: Session, reply: SearchReply, data: Mapping[str, Any], fo
     elif reply.hits and form in texts:
         session.print(texts[form](reply))
     elif reply.hits:
-        session.print(hits.hits_text(reply, session.style, explain))
+        session.print(hits.hits_text(reply, session.style, explain, session.width))
         if "explain" in data:  # of items; documents have it in their hits
-            session.print(f"\n{hits.explanation_text(reply, session.style)}")
+            session.print(f"\n{hits.explanation_text(reply, session.style, session.width)}")
     for line in hits.notices(reply):
-        session.notify(line)
+        session.notify("\n".join(fold_notice(line, session.width)))
     answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
     return DONE if reply.complete else PARTLY if answered else FAILED
 

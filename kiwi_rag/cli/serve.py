@@ -21,7 +21,7 @@ from kiwi_rag.local_service import LOCK_NAME, OTHER_NETWORK, SERVED, STOP, Decli
 from kiwi_rag.local_service.apps import Apps
 from kiwi_rag.local_service.server import Message, Request, Service, Wire
 from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
-from kiwi_rag.mcp.toolsets import DEFAULT, load, parse_names
+from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load, parse_names
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 
@@ -33,7 +33,7 @@ Example: kiwi mcp                            serve one client over stdio
 
 
 @command(epilog=_EXAMPLES)
-@option("--toolsets", default=DEFAULT, help="Toolsets to offer, separated by commas.")
+@option("--toolsets", default="", help=f"Toolsets, separated by commas. Default: {DEFAULT}, in a project {IN_PROJECT}.")
 @option("--allow-write", is_flag=True, help="Also offer tools that write.")
 @option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
 @option("--host", default="127.0.0.1", help="Address to listen on, with --http.")
@@ -42,6 +42,7 @@ Example: kiwi mcp                            serve one client over stdio
 @option("--name", "names", multiple=True, help="Another host name of this server for clients, with --http. Repeatable.")
 def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
+    toolsets = toolsets or (IN_PROJECT if session.find_project() else DEFAULT)
     chosen = parse_names(toolsets)
     streams = None if http else StdioStreams(chosen)
     offered = load(toolsets, allow_write=allow_write)
@@ -230,10 +231,15 @@ class _CallerSession(Session):
         has_colours = self.request.terminals[err] and not self.environment().get("NO_COLOR")
         self.output.append((1 + err, f"{text if has_colours else click.unstyle(text)}\n"))
 
+    @property
+    def width(self) -> int:
+        return self.request.columns
+
     def app(self, **flags: Any) -> Services:
         return self.request.open(flags)
 
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
+        self.begin_run()
         app = self.app(**flags)
 
         async def lent() -> _Result:
@@ -263,7 +269,7 @@ def _run(caller: _CallerSession) -> Message:
 async def _serve_session(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
     from kiwi_rag.mcp.context import ServerContext
 
-    offered = load(toolsets or DEFAULT)
+    offered = load(toolsets or (IN_PROJECT if app.project_dir else DEFAULT))
     async with contextlib.aclosing(ServerContext(app)) as context:
         reader, writer = await accept()
 

@@ -21,13 +21,20 @@ import click
 from kiwi_rag import render
 from kiwi_rag.config import find_project, home_of, process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
+from kiwi_rag.local_service import terminal_columns
 from kiwi_rag.services import Services
 from kiwi_rag.system import call_on_signals
-from kiwi_rag.telemetry import append_error, configure_log
+from kiwi_rag.telemetry import append_error, begin_run, configure_log
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
-_STYLES: Any = {"id": {"bold": True}, "ok": {"fg": "green"}, "dim": {"dim": True}, "bad": {"fg": "red"}}
+_STYLES: Any = {
+    "id": {"bold": True},
+    "match": {"bold": True, "underline": True},
+    "ok": {"fg": "green"},
+    "dim": {"dim": True},
+    "bad": {"fg": "red"},
+}
 _Result = TypeVar("_Result")
 
 
@@ -65,6 +72,7 @@ class Session:
 
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
         """Open the services, run `work` with them, and close them."""
+        self.begin_run()
         app = self.app(**flags)
 
         async def opened() -> _Result:
@@ -74,6 +82,11 @@ class Session:
         # On Windows the default loop is another one, with which psycopg does not work.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             return runner.run(opened())
+
+    def begin_run(self) -> None:
+        """Begin a run of this command, to which the cost of remote embedding is counted."""
+        context = click.get_current_context(silent=True)
+        begin_run(context.command_path if context else "kiwi")
 
     def find_project(self) -> Path | None:
         """Return the project's folder: that of --project, else the nearest one with .ai from here upwards."""
@@ -108,7 +121,12 @@ class Session:
 
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `print` removes the colours when stdout is none."""
-        return click.style(text, **_STYLES[role])
+        return click.style(text, **_STYLES[role]) if role in _STYLES else text
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal that shows stdout, or of COLUMNS; else 0: lines are as long as they are."""
+        return terminal_columns(self.environment(), sys.stdout)
 
     @property
     def shows_progress(self) -> bool:

@@ -40,14 +40,16 @@ Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project
 @click.argument("name", type=click.Choice(list(CLIENTS)))
 @option("--project", is_flag=True, help="Change this project's files, which the team shares, not your own.")
 @option("--tasks", is_flag=True, help="Only with vscode: add tasks to the project that index and watch the workspace.")
-@option("--toolsets", default=TOOLSETS, help="Toolsets of the server, separated by commas.")
+@option(
+    "--toolsets", default="", help=f"Toolsets, separated by commas. Default: {TOOLSETS}, in a project documents too."
+)
 @option("--remove", is_flag=True, help="Remove what kiwi setup added.")
 @option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
 def setup(session: Session, name: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool) -> None:
     """Configure an AI client to start Kiwi as an MCP server, and its agent to search Kiwi before it reads files."""
     from kiwi_rag.mcp.toolsets import parse_names
 
-    known, toolsets = CLIENTS[name], ",".join(parse_names(toolsets))
+    known, toolsets = CLIENTS[name], ",".join(parse_names(toolsets)) if toolsets else ""
     if tasks and name != "vscode":
         hint = "kiwi setup vscode --tasks"
         raise UsageError(f"--tasks works with vscode only, not with {known.title}", hint=hint)
@@ -95,7 +97,7 @@ def _advise(session: Session, client: Client, project: bool, toolsets: str) -> N
     if project and shutil.which("kiwi") is None:
         session.notify("kiwi is not on your PATH, so the client cannot start it: uv tool install PATH-OF-KIWI, or pipx")
     if client.without_rules and not project:
-        session.notify(f"{client.without_rules}:\n    {ai_clients.agent_instructions(toolsets)}")
+        session.notify(f"{client.without_rules}:\n    {ai_clients.agent_instructions(toolsets or TOOLSETS)}")
 
 
 _IGNORE = b"# The index is built from the signed files; do not commit it.\nvectors/\n"
@@ -156,10 +158,11 @@ async def status(session: Session, app: Services) -> int:
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 
-@command(epilog="Example: kiwi usage, or kiwi --json usage --since 7d")
+@command(epilog="Example: kiwi usage, kiwi usage --by run, or kiwi --json usage --since 7d")
 @option("--since", default="30d", metavar="DAY|Nd", help="First day, or number of days.")
-def usage(session: Session, since: str) -> None:
-    """Show the remote embedding of each day (UTC) and model: calls, texts, tokens, cost, latency and failures.
+@option("--by", choices=("day", "run"), default="day", help="A line for each day, or for each command and tool call.")
+def usage(session: Session, since: str, by: str) -> None:
+    """Show the remote embedding of each day (UTC) or run, and model: calls, texts, tokens, cost, latency and failures.
 
     Costs are computed from list prices or the setting embedding_prices; + or ? marks sums with unknown prices.
     """
@@ -167,7 +170,7 @@ def usage(session: Session, since: str) -> None:
 
     first = first_day(since, datetime.now(UTC).date())
     log = session.app().settings.cache_path / "usage.jsonl"
-    rows = usage_rows(log, first)
+    rows = usage_rows(log, first, by)
     data = {"since": first.isoformat(), "log": str(log), "rows": rows}
     session.print_data(data, render.usage_lines(rows) if rows else ())
     if not rows:

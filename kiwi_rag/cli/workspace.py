@@ -14,7 +14,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.items import report_old_index
 from kiwi_rag.cli.search import show_reply
-from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, Command, Group, Session, ask_passphrase, option
+from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Session, ask_passphrase, option
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
@@ -179,6 +179,7 @@ def _list(session: Session, report: SyncReport) -> None:
 @SERVICE
 @DOMAIN
 @PATH
+@option("--since", type=TIME, help="Only files indexed since this time, UTC.")
 @option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
 @option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
 @option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
@@ -187,7 +188,7 @@ def _list(session: Session, report: SyncReport) -> None:
 @STORE
 async def search(
     session: Session, app: Services, opened: Workspace, query: tuple[str, ...], alpha: float | None, per_file: int,
-    explain: bool, form: str, **given: str | None,
+    explain: bool, form: str, **given: Any,
 ) -> int:  # fmt: skip
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
     filters, limit = _filters(opened, given), app.settings.limit
@@ -196,7 +197,7 @@ async def search(
     return show_reply(session, reply, hits.documents_json(reply), form, explain)
 
 
-def _filters(opened: Workspace, given: Mapping[str, str | None]) -> Filters:
+def _filters(opened: Workspace, given: Mapping[str, Any]) -> Filters:
     return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "")})
 
 

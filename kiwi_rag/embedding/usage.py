@@ -20,6 +20,7 @@ from typing import Any
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.storage.json_lines import RotatingLines
+from kiwi_rag.telemetry import current_run
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class RemoteCall:
 
     ``tokens`` is what the server counted, None where it did not say; ``seconds`` includes retries; ``outcome`` is
     ``ok``, or the failure's code with the HTTP status if there was one; ``server`` is host and port; ``cost_usd`` is
-    None where that is unknown.
+    None where that is unknown; ``run`` is the command or tool call that needed it, with the time at which that began.
     """
 
     provider: str
@@ -47,6 +48,7 @@ class RemoteCall:
     server: str = ""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     cost_usd: float | None = None
+    run: str = ""
 
 
 class UsageLog:
@@ -71,7 +73,7 @@ class UsageLog:
 
         A log that cannot be written is a warning, not an error, because the vectors were received and paid for.
         """
-        entry = asdict(call) | {"at": call.at.isoformat(), "cost_usd": self.cost(call)}
+        entry = asdict(call) | {"at": call.at.isoformat(), "cost_usd": self.cost(call), "run": current_run()}
         try:
             self._lines.path.parent.mkdir(parents=True, exist_ok=True)
             self._lines.append((json.dumps(entry) + "\n").encode())
@@ -111,9 +113,10 @@ def _list_prices() -> Mapping[str, float]:
     return dict(json.loads(_PRICES.read_text(encoding="utf-8"))["usd_per_million_tokens"])
 
 
-def usage_rows(path: Path, since: date | None = None) -> Sequence[dict[str, Any]]:
-    """Return the totals of each day (UTC), provider and model in the log at `path` and those moved aside, JSON-ready.
+def usage_rows(path: Path, since: date | None = None, by: str = "day") -> Sequence[dict[str, Any]]:
+    """Return totals of the log at `path` and those moved aside, JSON-ready: of each day (UTC), provider and model.
 
+    With `by` ``run`` they are of each run in place of each day; calls from before runs were recorded have none.
     ``tokens`` and ``cost_usd`` are totals of the known values; ``tokens_unknown`` and ``cost_unknown`` count the calls
     that are not in them. Seconds are of the calls that succeeded, 0 if none did. Lines that are no record of a call,
     such as half a line from a full disk, are skipped.
@@ -121,8 +124,9 @@ def usage_rows(path: Path, since: date | None = None) -> Sequence[dict[str, Any]
     calls: dict[tuple[str, str, str], list[RemoteCall]] = defaultdict(list)
     for call in _recorded(path):
         if since is None or call.at.date() >= since:
-            calls[call.at.date().isoformat(), call.provider, call.model].append(call)
-    return [dict(zip(("day", "provider", "model"), key, strict=True)) | _totals(calls[key]) for key in sorted(calls)]
+            group = call.run if by == "run" else call.at.date().isoformat()
+            calls[group, call.provider, call.model].append(call)
+    return [dict(zip((by, "provider", "model"), key, strict=True)) | _totals(calls[key]) for key in sorted(calls)]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

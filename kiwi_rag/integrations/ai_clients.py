@@ -25,6 +25,12 @@ VERB = "mcp"
 TOOLSETS = "items,workspace"
 """What a server offers by default."""
 
+
+def default_toolsets(*, project: bool) -> str:
+    """Return what a server offers that was started without toolsets, in a project or not."""
+    return f"{TOOLSETS},documents" if project else TOOLSETS
+
+
 FORMATS = {"json": JSON, "toml": TOML}
 
 
@@ -155,6 +161,8 @@ def plan_setup(  # noqa: PLR0913  # the command's options, by name
 ) -> Sequence[FileChange]:
     """Return what setting a client up with `toolsets`, or taking Kiwi out of it, changes; nothing is written.
 
+    Without `toolsets` the server chooses them where it starts.
+
     Raises
     ------
     ClientFileError
@@ -167,7 +175,9 @@ def plan_setup(  # noqa: PLR0913  # the command's options, by name
     entries = ConfigEntries(FORMATS[client.syntax], client.key, [entry])
     edits: dict[Path, Editor] = {environment.file(level.config): entries}
     if level.rules:
-        edits[environment.file(level.rules)] = instructions_block(toolsets, level.head)
+        edits[environment.file(level.rules)] = instructions_block(
+            toolsets or default_toolsets(project=project), level.head
+        )
     return plan_changes(edits, environment.link_targets(project=project), backups, remove=remove)
 
 
@@ -179,7 +189,8 @@ def server_entry(command: Sequence[str], extra: Mapping[str, str], toolsets: str
         before = list(there.get("args", [VERB]))
         added = before[before.index(VERB) + 1 :]
         added = added[2:] if added[:1] == ["--toolsets"] else added
-        return {**extra, **there, "command": program, "args": [*args, "--toolsets", toolsets, *added]}
+        chosen = ["--toolsets", toolsets] if toolsets else []
+        return {**extra, **there, "command": program, "args": [*args, *chosen, *added]}
 
     return Entry(NAME, VERB, renewed)
 

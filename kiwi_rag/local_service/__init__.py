@@ -26,6 +26,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Mapping
+from typing import TextIO
 
 from kiwi_rag import __version__
 from kiwi_rag.system import is_open_to_others, user_id
@@ -50,6 +51,17 @@ def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that the served commands depend on, without keys, passphrases and tokens."""
     sent = (name for name in environ if name in _SENT or name.startswith(("KIWI_", "SUPABASE_")))
     return {name: environ[name] for name in sent if name not in _NEVER_SENT}
+
+
+def terminal_columns(environ: Mapping[str, str], stream: TextIO) -> int:
+    """Return the columns of the terminal that `stream` writes to, or what COLUMNS says; 0 where there is neither."""
+    columns = environ.get("COLUMNS", "")
+    if columns.isascii() and columns.isdecimal() and 0 < len(columns) < 6:
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # no terminal, or no file at all
+        return 0
 
 
 def network_fingerprint(environ: Mapping[str, str]) -> int:

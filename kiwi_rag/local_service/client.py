@@ -220,6 +220,7 @@ def _command_fields(flags: list[str], command: str, rest: list[str]) -> dict[str
         "ask": protocol.COMMAND,
         "arguments": [*flags, command, *rest],
         "terminals": [sys.stdout.isatty(), sys.stderr.isatty()],
+        "columns": protocol.terminal_columns(os.environ, sys.stdout),
     }
 
 

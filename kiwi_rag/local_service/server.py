@@ -50,7 +50,8 @@ _Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 class Request:
     """A command line or a session, with the working directory and environment of the client's process.
 
-    ``arguments`` and ``terminals`` (whether stdout and stderr are) belong to a command, ``toolsets`` to a session.
+    ``arguments``, ``terminals`` (whether stdout and stderr are) and ``columns`` (of stdout, 0 if it is none) belong to
+    a command, ``toolsets`` to a session.
     ``project`` is empty where the command line names none.
     """
 
@@ -60,6 +61,7 @@ class Request:
     network: int
     arguments: tuple[_Text, ...] = ()
     terminals: tuple[bool, bool] = (False, False)
+    columns: int = 0
     toolsets: _Text = ""
 
     @classmethod

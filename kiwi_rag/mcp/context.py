@@ -16,7 +16,7 @@ from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError
 from kiwi_rag.mcp.jobs import STEP_SECONDS, Jobs, ReportProgress
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
-from kiwi_rag.telemetry import span
+from kiwi_rag.telemetry import begin_run, span
 
 _LOG = logging.getLogger(__name__)
 _USED_IN_THREADS = ("cryptography.hazmat.primitives.asymmetric.ed25519", "kiwi_rag.registry.server", "rfc8785")
@@ -59,6 +59,8 @@ class ServerContext:
         Held by a call that writes.
     jobs
         The long work that calls have started.
+    toolsets
+        The names of those that the server offers.
     """
 
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
@@ -68,6 +70,7 @@ class ServerContext:
         self.workspace = Workspace(app)
         self.writing = asyncio.Lock()
         self.jobs = Jobs()
+        self.toolsets: tuple[str, ...] = ()
 
     def warm(self) -> asyncio.Task[None]:
         """Start loading the model and opening the local tiers, once; errors are raised by the call that needs them."""
@@ -123,6 +126,7 @@ class Call:
 def trace_call(tool: str) -> Iterator[Call]:
     """Trace and log a call of `tool`; the name is empty for a tool that does not exist."""
     call, started = Call(), time.monotonic()
+    begin_run(f"kiwi mcp {tool}".rstrip())
     with span("kiwi.tool", tool=tool) as note:
         try:
             yield call

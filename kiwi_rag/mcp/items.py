@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
-from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest.publication import Outcome, Published
 from kiwi_rag.local_service import client, run_folder
+from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
-from kiwi_rag.mcp.toolsets import Schema, budget, flag, members, number, text, texts, tool
-from kiwi_rag.model import ITEM_TYPES, Filters, ItemState, ItemType, SearchQuery, check_item_id, sha256_hex
-from kiwi_rag.render import agents, hits
+from kiwi_rag.mcp.toolsets import Schema, budget, text, texts, tool
+from kiwi_rag.model import ITEM_TYPES, ItemState, ItemType, SearchQuery, check_item_id
+from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.usecases import add, items
 from kiwi_rag.usecases.items import FoundItem
@@ -27,127 +26,71 @@ from kiwi_rag.usecases.status import collect_status
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 
-_SOURCE = text("Tiers to search; local is project and user. The settings' default if left out.", enum=list(SOURCES))
-_REST = "content to return; the continuation gives the rest."
-_CONTINUATION = text("From the previous answer, to continue where it ended.", default="", maxLength=200)
+_SOURCE = text("Tiers; local: project and user.", enum=list(SOURCES))
 _REF = text(
-    "[type:]item_id[@version][@tier], for instance directive:acme/deploy/staging or acme/slo@1.2.0@registry.",
+    "[type:]item_id[@version][@tier], as directive:acme/deploy@1.2.0@registry.",
     minLength=1,
     maxLength=500,
 )
 
 _SEARCH_INPUTS: dict[str, Schema] = {
-    "query": text("What to find or do, in plain words; identifiers too.", minLength=1, maxLength=10_000),
+    "query": text("The task in plain words; identifiers too.", minLength=1, maxLength=10_000),
     "source": _SOURCE,
-    "item_type": text("Only this type.", enum=_TYPES),
-    "category": text("Only this category.", maxLength=200),
-    "author": text("Only this author.", maxLength=200),
-    "tags": texts("Only items that have all these tags."),
-    "namespace": text("Only ids with this first segment.", maxLength=200),
-    "signer": text("Only items signed by this principal or key id.", maxLength=200),
-    "since": text("Only items signed since this date, ISO 8601, UTC.", maxLength=40),
-    "limit": number("integer", 1, 50, "Hits to show.", default=5),
-    "max_tokens": budget(_REST, 4_000),
-    "continuation": _CONTINUATION,
-    "explain": flag("Explain how the scores were computed."),
+    "item_type": text("", enum=_TYPES),
+    "category": text("", maxLength=200),
+    "author": text("", maxLength=200),
+    "tags": texts("Items with all of them."),
+    "namespace": text("First segment of ids.", maxLength=200),
+    "signer": text("Principal or key id.", maxLength=200),
+    "since": text("Signed since, ISO 8601, UTC.", maxLength=40),
+    **pagination.SEARCH_INPUTS,
 }
 _GET_INPUTS: dict[str, Schema] = {
     "ref": _REF,
-    "source": {**_SOURCE, "description": "Tiers to search if the ref names none; the settings' default if left out."},
-    "max_tokens": budget(_REST, 8_000),
-    "continuation": _CONTINUATION,
+    "source": text("Of a ref without tier.", maxLength=20),
+    "max_tokens": budget(8_000),
+    "continuation": pagination.CONTINUATION,
 }
 _VALIDATE_INPUTS: dict[str, Schema] = {
-    "item_type": text("Type of the draft.", enum=_TYPES),
-    "item_id": text("Its id: the path below the type's folder, without the extension.", minLength=1, maxLength=255),
+    "item_type": text("", enum=_TYPES),
+    "item_id": text("Path below the type's folder, without extension.", minLength=1, maxLength=255),
     "content": text("The whole file.", maxLength=2_000_000),
 }
 _PUBLISH_INPUTS: dict[str, Schema] = {
     "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}
 }
 
-_HITS = members(
-    string="query", boolean="complete", array="hits tiers notices", integer="refused", object="corrections",
-    string_or_null="continuation",
-)  # fmt: skip
-_CONTENT = members(
-    string="ref item_type item_id signer key_id digest tier signed_at content",
-    string_or_null="version continuation",
-    boolean="verified changed yanked private",
-    array="permissions inputs",
-    object="metadata",
-)
-_PUBLISHED = members(array="published refused", boolean="searchable")
-_STATE = members(
-    array="tiers errors", object="model cache service", string="project", integer="trusted_signers", boolean="writable"
+_HITS = "query complete hits tiers notices refused corrections close continuation"
+_CONTENT = (
+    "ref item_type item_id version tier signer key_id digest verified changed yanked private signed_at permissions "
+    "inputs metadata content continuation"
 )
 
 
 @tool("Search playbooks, scripts and notes", _SEARCH_INPUTS, _HITS, "query")
 async def kiwi_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
-    """Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own or read
-    files. Describe your task in plain words. Every hit was verified; cite it by its ref. kiwi_get returns the whole
-    item.
+    """Find the team's directives (playbooks), scripts and knowledge by meaning, before you write your own. Every hit
+    was verified; cite its ref. kiwi_get returns the whole item.
     """
     await context.wait_until_ready(report)
-    request = {name: value for name, value in arguments.items() if name not in {"continuation", "max_tokens"}}
-    begin, limit = _parse_continuation(arguments["continuation"], request), arguments["limit"]
-    query = SearchQuery(arguments["query"], filters=_filters(arguments))
-    source = arguments.get("source", "")
-    reply = await usecases.search(context.app, query, source=source, limit=limit, begin=begin)
-    page = agents.hits_page(reply, begin, limit, arguments["max_tokens"])
-    # As many hits as were asked for: the tiers may have more, which the next page searches for.
-    may_have_more = begin < limit == len(reply.hits)
-    end = limit if page.end is None and may_have_more else page.end
-    following = _continuation(end, request)
-    note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
-    explained = {"explain": hits.explanation_json(reply)} if arguments["explain"] else {}
-    return Answer(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
-
-
-def _continuation(begin: int | None, request: Mapping[str, Any]) -> str | None:
-    """Return a continuation that stands for position `begin` in the answer to `request`; None for None."""
-    digest = sha256_hex(json.dumps(request, sort_keys=True, default=str).encode())[:16]
-    return None if begin is None else f"{begin}.{digest}"
-
-
-def _parse_continuation(text: str, request: Mapping[str, Any]) -> int:
-    """Return the position that a continuation stands for; 0 for an empty text.
-
-    Raises
-    ------
-    UsageError
-        When it is not a continuation, or belongs to another request.
-    """
-    begin = text.partition(".")[0]
-    if text and not (begin.isdecimal() and text == _continuation(int(begin), request)):
-        message = "continuation belongs to another request, or to another version"
-        raise UsageError(message, hint="call again without continuation")
-    return int(begin or 0)
-
-
-def _filters(arguments: Mapping[str, Any]) -> Filters:
-    since: str = arguments.get("since", "")
-    try:
-        moment = datetime.fromisoformat(since) if since else None
-        signed_since = moment and moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
-    return usecases.filters_of({**arguments, "since": signed_since})
+    query = SearchQuery(arguments["query"], filters=pagination.filters_of(arguments), alpha=arguments.get("alpha"))
+    where = {"source": arguments.get("source", ""), "limit": arguments["limit"]}
+    search = partial(usecases.search, context.app, query, **where)
+    return await pagination.answer_search(lambda begin: search(begin=begin), agents.hits_page, arguments)
 
 
 @tool("Read one item", _GET_INPUTS, _CONTENT, "ref")
 async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
-    """Return one whole verified item: its content, and the inputs and permissions that a directive declares.
-    Use the ref of a hit of kiwi_search.
+    """Return one whole verified item, with the inputs and permissions of a directive. Use the ref of a hit of
+    kiwi_search.
     """
     app = context.app
     names = app.source_names(arguments.get("source", app.settings.source))
     found = await items.find(app, _address_of(arguments["ref"]), names)
     request = {"digest": found.stored.digest}
-    begin = _parse_continuation(arguments["continuation"], request)
+    begin = pagination.parse_continuation(arguments["continuation"], request)
     text, end = agents.content_page(found.content, begin, arguments["max_tokens"])
-    following = _continuation(end, request)
+    following = pagination.make_continuation(end, request)
     data = {**_described(found), "content": text, "continuation": following}
     return Answer(_item_text(data, begin, found.state), data)
 
@@ -204,11 +147,9 @@ def _permission_json(declared: Mapping[str, str] | str) -> dict[str, str]:
     return {"verb": declared, "resource": "*", "pattern": "*"} if isinstance(declared, str) else dict(declared)
 
 
-@tool("Check a draft", _VALIDATE_INPUTS, members(boolean="valid", array="findings"), "item_type", "item_id", "content")
+@tool("Check a draft", _VALIDATE_INPUTS, "valid findings", "item_type", "item_id", "content")
 async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
-    """Check the text of a directive, script or knowledge entry before it is signed, as publishing it would.
-    Nothing is stored; each finding says how to fix it.
-    """
+    """Check an item's text as publishing would; each finding says how to fix it."""
     item_type, item_id = ItemType(arguments["item_type"]), check_item_id(arguments["item_id"])
     candidate = ItemCandidate.of_file(item_type, item_id, arguments["content"].encode(), arguments["item_id"])
     inspected = await asyncio.to_thread(context.app.gate.inspect, candidate)
@@ -218,16 +159,16 @@ async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _r
     return Answer(f"{item_type}:{item_id} {verdict}.\n{findings}".rstrip(), data)
 
 
-@tool("State of Kiwi", {}, _STATE)
+@tool("State of Kiwi", {}, "tiers errors model cache service project trusted_signers writable")
 async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
-    """Return what each tier contains, which model is used, current problems and last errors."""
+    """Return what each tier contains, the model, problems and last errors."""
     service = await asyncio.to_thread(client.state, run_folder(process_environment()))
     data = {**await collect_status(context.app, service), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
     return Answer(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
 
-@tool("Publish to the registry", _PUBLISH_INPUTS, _PUBLISHED, "refs", changes="registry")
+@tool("Publish to the registry", _PUBLISH_INPUTS, "published refused searchable", "refs", changes="registry")
 async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Publish signed items of this project to the global registry, for everyone who trusts their signer.
     A published version cannot be changed or deleted, only yanked.

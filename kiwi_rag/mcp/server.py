@@ -50,6 +50,7 @@ def build(context: ServerContext, offered: Toolset) -> Server[Any]:
 
     All calls share `context`.
     """
+    context.toolsets = tuple(offered.names)
     handlers = _Handlers(context, offered.tools)
     names = _TOOL_REQUESTS + (_ITEM_REQUESTS if "items" in offered.names else ())
     registered: Any = {f"on_{name}": _with_protocol_errors(getattr(handlers, name)) for name in names}
@@ -200,7 +201,7 @@ def listed_tool(tool: Tool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=tool.input_schema,
+        input_schema=tool.listed_schema,
         output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(
             read_only_hint=tool.changes == "nothing",

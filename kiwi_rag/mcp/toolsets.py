@@ -35,13 +35,13 @@ class Tool:
     """One tool.
 
     ``inputs`` are the JSON Schemas of its arguments by name, ``required`` the names of required ones; ``output`` are
-    those of the members of an answer's data. ``changes`` is what a call may change: the registry only with
+    the members of an answer's data. ``changes`` is what a call may change: the registry only with
     ``--allow-write``, an index always, as it can be built from files again.
     """
 
     title: str
     inputs: Mapping[str, Schema]
-    output: Mapping[str, Schema]
+    output: tuple[str, ...]
     run: Run
     required: tuple[str, ...]
     changes: Literal["nothing", "index", "registry"]
@@ -59,17 +59,17 @@ class Tool:
     @property
     def input_schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments; unknown ones are refused."""
-        return {
-            "type": "object",
-            "properties": {name: dict(schema) for name, schema in self.inputs.items()},
-            "required": list(self.required),
-            "additionalProperties": False,
-        }
+        return _arguments(self.inputs, self.required)
+
+    @property
+    def listed_schema(self) -> dict[str, Any]:
+        """The same as it is listed: without limits that no sensible call reaches, so that the list stays short."""
+        return _arguments({name: _listed(schema) for name, schema in self.inputs.items()}, self.required)
 
     @property
     def output_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its data: the types of its members alone, so that the list of tools stays short."""
-        return {"type": "object", "properties": dict(self.output)}
+        """The JSON Schema of its data: the names of its members alone, so that the list of tools stays short."""
+        return {"type": "object", "required": list(self.output)}
 
     def parse_arguments(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """Return the checked arguments, with aliases replaced and defaults filled in.
@@ -119,6 +119,27 @@ def suggestion(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
     return f"did you mean {similar[0]}? " if similar else ""
 
 
+_UNLISTED = {"minLength", "maxLength", "minItems", "maxItems", "minimum"}
+MAX_LISTED = 8
+"""A longer list of values is not listed; a call with another value is answered with the values that there are."""
+MAX_LISTED_NUMBER = 100
+
+
+def _arguments(properties: Mapping[str, Schema], required: Sequence[str]) -> dict[str, Any]:
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": dict(properties), **needed, "additionalProperties": False}
+
+
+def _listed(schema: Schema) -> Schema:
+    return {k: _listed(value) if k == "items" else value for k, value in schema.items() if _is_listed(k, value)}
+
+
+def _is_listed(keyword: str, value: Any) -> bool:
+    if keyword in ("enum", "maximum"):
+        return bool(len(value) <= MAX_LISTED if keyword == "enum" else value <= MAX_LISTED_NUMBER)
+    return keyword not in _UNLISTED and (keyword != "default" or bool(value))
+
+
 def _describe(schema: Any) -> str:
     """Return in words which values a schema accepts."""
     if "enum" in schema:
@@ -139,49 +160,56 @@ def _error_message(error: ValidationError) -> str:
 
 def text(description: str, **more: Any) -> Schema:
     """Return the schema of a text argument."""
-    return {"type": "string", "description": description, **more}
+    return {"type": "string", **_description(description), **more}
 
 
 def texts(description: str, length: int = 200, many: int = 50) -> Schema:
     """Return the schema of an argument that is a list of texts of up to `length` characters, up to `many`."""
     items = {"type": "string", "maxLength": length}
-    return {"type": "array", "items": items, "maxItems": many, "description": description}
+    return {"type": "array", "items": items, "maxItems": many, **_description(description)}
+
+
+def undescribed(inputs: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return arguments that another tool describes, without descriptions."""
+    return {
+        name: {key: value for key, value in schema.items() if key != "description"} for name, schema in inputs.items()
+    }
 
 
 def number(kind: str, minimum: int, maximum: int, description: str, **more: Any) -> Schema:
     """Return the schema of an argument that is an integer or a number."""
-    return {"type": kind, "minimum": minimum, "maximum": maximum, **more, "description": description}
+    return {"type": kind, "minimum": minimum, "maximum": maximum, **more, **_description(description)}
 
 
 def flag(description: str) -> Schema:
     """Return the schema of an argument that is true or, by default, false."""
-    return {"type": "boolean", "default": False, "description": description}
+    return {"type": "boolean", "default": False, **_description(description)}
 
 
-def budget(what: str, default: int) -> Schema:
+def budget(default: int) -> Schema:
     """Return the schema of ``max_tokens``."""
-    return number("integer", 50, 100_000, f"About how many tokens of {what}", default=default)
+    return number("integer", 50, 100_000, "Text to return, about.", default=default)
 
 
-def members(**names: str) -> dict[str, Schema]:
-    """Return the schemas of the members of a record: for each type, or two as ``string_or_null``, the names."""
-    types = {kind: kind.split("_or_") if "_or_" in kind else kind for kind in names}
-    return {name: {"type": types[kind]} for kind, text in names.items() for name in text.split()}
+def _description(description: str) -> Schema:
+    return {"description": description} if description else {}
 
 
 def tool(
-    title: str, inputs: Mapping[str, Schema], output: Mapping[str, Schema], *required: str,
+    title: str, inputs: Mapping[str, Schema], output: str, *required: str,
     changes: Literal["nothing", "index", "registry"] = "nothing",
 ) -> Callable[[Run], Tool]:  # fmt: skip
-    """Return a decorator that makes a tool of a function."""
-    return lambda run: Tool(title, inputs, output, run, required, changes)
+    """Return a decorator that makes a tool of a function; `output` are the members of its data, with spaces between."""
+    return lambda run: Tool(title, inputs, tuple(output.split()), run, required, changes)
 
 
 TOOLSETS = {"items": "kiwi_rag.mcp.items", "workspace": "kiwi_rag.mcp.workspace", "documents": "kiwi_rag.mcp.workspace"}
 """Name → the module that has it in its own ``TOOLSETS``."""
 
 DEFAULT = "items,workspace"
-"""The toolsets of a server that names none."""
+"""The toolsets of a server that names none and has no project."""
+IN_PROJECT = f"{DEFAULT},documents"
+"""The toolsets of a server that names none, where a project is set up."""
 
 
 @dataclass(frozen=True, slots=True)

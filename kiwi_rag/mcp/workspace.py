@@ -3,76 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kiwi_rag import render
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
+from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, ReportProgress, Work, wait
-from kiwi_rag.mcp.toolsets import Schema, budget, flag, members, number, text, texts, tool
+from kiwi_rag.mcp.toolsets import Schema, flag, number, text, texts, tool, undescribed
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
-from kiwi_rag.usecases import filters_of
+from kiwi_rag.render.hits import INDEX_COMMAND
+from kiwi_rag.usecases import search_page
 from kiwi_rag.usecases.status import collect_workspace_status
 
 _SEARCH_INPUTS: dict[str, Schema] = {
-    "query": text("What to find, in plain words; identifiers and operations too.", minLength=1, maxLength=10_000),
-    "file_type": text("Only files of this type.", enum=list(FILE_TYPES)),
-    "service": text("Only files about this service, for instance svc-check-in.", maxLength=200),
-    "domain": text("Only files of this domain.", maxLength=200),
-    "path": text("Only this file or folder, or paths that match this pattern with *.", maxLength=1_024),
-    "limit": number("integer", 1, 50, "Passages to show.", default=5),
-    "max_tokens": budget("text to return.", 4_000),
+    "query": text("Plain words; identifiers and operations too.", minLength=1, maxLength=10_000),
+    "file_type": text("A type that workspace_index_stats lists.", enum=list(FILE_TYPES)),
+    "service": text("As svc-check-in.", maxLength=200),
+    "domain": text("", maxLength=200),
+    "path": text("File, folder, or pattern with *.", maxLength=1_024),
+    "since": text("Indexed since, ISO 8601, UTC.", maxLength=40),
+    "per_file": number("integer", 0, 50, "Hits of one file; 0: any number.", default=2),
+    **pagination.SEARCH_INPUTS,
 }
-_MARKDOWN_INPUTS = {name: schema for name, schema in _SEARCH_INPUTS.items() if name != "file_type"}
-
-_HITS = members(
-    string="query kind",
-    boolean="complete unfinished",
-    array="hits refused missing_files notices",
-    object="index corrections",
+_MARKDOWN_INPUTS = undescribed(
+    {name: schema for name, schema in _SEARCH_INPUTS.items() if name not in ("file_type", "service", "domain")}
 )
-_STATS = members(
-    string="workspace root run store model path",
-    integer="documents passages bytes",
-    object="file_types",
-    boolean="complete",
-    array="problems",
-)
-_INDEX_HINT = "reindex_documents (toolset documents), or kiwi workspace index"
-"""How an agent brings the index up to date; its client may not offer the tool."""
+_HITS = "query kind complete unfinished close hits refused missing_files notices index corrections continuation"
 
 
 @tool("Search this repository's documents", _SEARCH_INPUTS, _HITS, "query")
 async def workspace_search(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
-    """Find passages of this repository's API specifications, decisions, designs, code, diagrams and notes by meaning
-    and by words, before you open files. Query in plain words, or with an operation such as POST /check-ins, or ask
-    which services call another. Every passage has its path and lines.
+    """Find passages of this repository's specifications, decisions, designs, code and notes by meaning and words,
+    before you open files. Query in plain words, or with an operation such as POST /check-ins.
     """
     await context.wait_until_ready(report)
-    query = SearchQuery(arguments["query"], filters=filters_of(arguments), limit=arguments["limit"])
-    reply = await context.workspace.search(query, _INDEX_HINT)
-    return agents.documents_page(reply, arguments["max_tokens"], _INDEX_HINT)
+    # A hint names no tool that is not offered.
+    hint = reindex_documents.name if "documents" in context.toolsets else INDEX_COMMAND
+    ranking = {"limit": arguments["limit"], "alpha": arguments.get("alpha"), "per_file": arguments["per_file"]}
+    query = SearchQuery(arguments["query"], filters=pagination.filters_of(arguments), **ranking)
+    search = partial(search_page, partial(context.workspace.search, hint=hint), query)
+    return await pagination.answer_search(search, partial(agents.documents_page, update=hint), arguments)
 
 
 @tool("Search this repository's Markdown", _MARKDOWN_INPUTS, _HITS, "query")
 async def search_markdown(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
-    """Find sections of this repository's Markdown documents by meaning and by words. Each hit has its path, lines and
-    headings.
-    """
+    """Find sections of this repository's Markdown."""
     return await workspace_search.run(context, {**arguments, "file_type": "markdown"}, report)
+
+
+_STATS = "workspace root run store model path documents passages bytes file_types complete problems"
 
 
 @tool("State of this repository's index", {}, _STATS)
 async def workspace_index_stats(
     context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress
 ) -> Answer:
-    """Return how many documents and passages of this repository are indexed, of which types, and whether the last run
-    was completed.
-    """
+    """Return how many documents are indexed, of which types, and whether the last run was completed."""
     status = dict(await collect_workspace_status(context.workspace))
     return Answer(agents.delimited(render.workspace_text(status)), status)
 
@@ -82,29 +74,28 @@ _COUNTED = ("indexed", "unchanged", "removed", "moved", "skipped", "failed")
 SHOWN = 20
 """Files that an answer's text lists; its data list all."""
 
-_WAIT = "How long to wait for the end of the job before answering that it is still running."
-_PATHS = texts("Files, or folders for all files below, under the repository's root.", 1_024, 500)
+_PATHS = texts("Files, or folders for all files below.", 1_024, 500)
 _JOB: dict[str, Schema] = {
-    "job": text("Report on this job instead of starting one.", maxLength=40),
-    "cancel": flag("Stop the job; what it has stored is kept."),
-    "wait_seconds": number("number", 0, 300, _WAIT, default=20),
+    "job": text("A started job to report on.", maxLength=40),
+    "cancel": flag("Stop the job."),
+    "wait_seconds": number("number", 0, 300, "For the job's end.", default=20),
 }
 _REINDEX_INPUTS: dict[str, Schema] = {"rebuild": flag("Empty the index first."), **_JOB}
-_UPDATE_INPUTS: dict[str, Schema] = {"paths": {**_PATHS, "minItems": 1}, **_JOB}
-_JOB_STATE = members(string="job state", integer="done total", object_or_null="report error")
+_UPDATE_INPUTS: dict[str, Schema] = {"paths": {**_PATHS, "minItems": 1}, **undescribed(_JOB)}
+_JOB_STATE = "job state done total report error"
 
 
-@tool("Bring the index of documents up to date", _REINDEX_INPUTS, _JOB_STATE, changes="index")
+@tool("Update the index of documents", _REINDEX_INPUTS, _JOB_STATE, changes="index")
 async def reindex_documents(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
-    """Index all files of this repository; only changed files are read and embedded. A long run continues as a job, one
-    at a time: call again with its id to see how far it is, or to cancel it.
+    """Index this repository; only changed files are read. A long run continues as a job: call again with its id to see
+    how far it is.
     """
     return await _run_job(context, arguments, report, _REBUILDING if arguments["rebuild"] else _INDEXING)
 
 
 @tool("Index changed files", _UPDATE_INPUTS, _JOB_STATE, changes="index")
 async def update_files(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
-    """Index some files, or all files below some folders, after they were changed, added or deleted."""
+    """Index files after they were changed, added or deleted."""
     if "job" not in arguments and "paths" not in arguments:
         raise UsageError("update_files requires paths", hint="give paths, or job for a job that was started")
     return await _run_job(context, arguments, report, _UPDATING)

@@ -222,8 +222,9 @@ class SearchResult:
     ``plan`` and the bonuses ``kind`` and ``path``, by which its score may exceed 1. ``shadows`` lists tiers whose item
     of the same id this one shadows, as ``tier`` or ``tier!principal`` where another principal signed that item;
     ``tiers`` every tier that has the same content.
-    ``duplicates`` are addresses of items with the same content under other ids, which are not shown;
-    ``more_duplicates`` counts further ones. Only its owner sees a ``private`` one. ``conflict`` is set where another
+    ``duplicates`` are addresses of items with the same content under other ids, or places of passages with nearly the
+    same text, which are not shown; ``more_duplicates`` counts further ones. ``passages`` is how many the item or
+    document has. Only its owner sees a ``private`` one. ``conflict`` is set where another
     tier has other content under the same version. ``content_sha256`` is the content digest, ``content_key`` that of the
     same files whatever the main file is called, by which copies under other ids are recognised.
     """
@@ -248,6 +249,7 @@ class SearchResult:
     conflict: VersionConflict | None = None
     content_sha256: str = ""
     content_key: str = ""
+    passages: int = 0
 
     @property
     def address(self) -> str:
@@ -284,7 +286,8 @@ class SearchReply:
     ``corrections`` is word → the word that was searched for instead, for words of the query that occur in no tier. Of
     documents, ``kind`` is the recognised intent of the query, empty for none; ``gone`` are paths of hits whose file was
     deleted, which are not shown; ``unfinished``: the last index run was interrupted or is still running, so files may
-    be missing.
+    be missing. ``close`` says whether the best hit reaches the score that the right answers of judged queries reach;
+    None where no such score was measured.
     """
 
     query: SearchQuery
@@ -296,6 +299,7 @@ class SearchReply:
     kind: str = ""
     gone: tuple[str, ...] = ()
     unfinished: bool = False
+    close: bool | None = None
 
     @property
     def conflicts(self) -> tuple[VersionConflict, ...]:

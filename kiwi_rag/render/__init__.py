@@ -14,14 +14,16 @@ from kiwi_rag.errors import Rejected
 from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem
 
 ERRORS_SHOWN = 3
-SNIPPET_CHARACTERS = 160
 # C0 and C1 controls without tab and newline, and the characters that change the direction of text.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_HEADINGS = ("day", "model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures")
+_HEADINGS = ("model", "calls", "texts", "tokens", "cost", "p50", "p95", "failures")
 _SUMS = ("calls", "texts", "tokens", "tokens_unknown", "cost_usd", "cost_unknown", "failures")
 
 Style = Callable[[str, str], str]
-"""Called with a text and its role (``id``, ``ok``, ``dim``, ``bad``); returns the text with a terminal's colours."""
+"""Called with a text and its role, returns the text with a terminal's colours.
+
+Roles are ``id``, ``title``, ``match``, ``ok``, ``dim``, ``bad``, and empty for none.
+"""
 
 
 def plain(text: str, _role: str) -> str:
@@ -43,12 +45,6 @@ def json_text(value: Any, indent: int | None = 2) -> str:
 def counted(count: int, nouns: str) -> str:
     """Return a number and its noun, which is given in the plural: ``1 query``, ``2 queries``."""
     return f"{count} {re.sub('ies$', 'y', nouns).removesuffix('s') if count == 1 else nouns}"
-
-
-def snippet(text: str) -> str:
-    """Return the start of a passage on one line."""
-    line = safe(" ".join(text.split()))
-    return line if len(line) <= SNIPPET_CHARACTERS else f"{line[: SNIPPET_CHARACTERS - 1].rstrip()}…"
 
 
 def signed_by(principal: str, state: ItemState) -> str:
@@ -195,20 +191,22 @@ def value_text(value: Any) -> str:
 
 
 def usage_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table with a line for each row, and a sum if there are several.
+    """Return a table with a line for each of `rows`, of which there is one, and a sum if there are several.
 
     A ``+`` after tokens or cost means that some calls are not included, as the server did not report tokens or the
     price is unknown; a ``?`` means that none is included.
     """
-    total = {name: sum(row[name] for row in rows) for name in _SUMS} | {"day": "all", "provider": "", "model": ""}
+    group = next((name for name in ("run", "day") if name in rows[0]), "day")
+    total = {name: sum(row[name] for row in rows) for name in _SUMS} | {group: "all", "provider": "", "model": ""}
     shown = [*rows, total] if len(rows) > 1 else rows
-    return [safe(line) for line in table([_HEADINGS, *map(_cells, shown)], left=(0, 1))]
+    cells = [(row[group] or "unknown", *_cells(row)) for row in shown]
+    return [safe(line) for line in table([(group, *_HEADINGS), *cells], left=(0, 1))]
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     successes = row["calls"] - row["failures"]
     return (
-        row["day"], f"{row['provider']} {row['model']}".strip(), f"{row['calls']:,}", f"{row['texts']:,}",
+        f"{row['provider']} {row['model']}".strip(), f"{row['calls']:,}", f"{row['texts']:,}",
         _with_mark(f"{row['tokens']:,}", row["tokens_unknown"], successes),
         _with_mark(_dollars(row["cost_usd"]), row["cost_unknown"], successes),
         _seconds(row.get("p50_seconds")), _seconds(row.get("p95_seconds")), f"{row['failures']:,}",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kiwi_rag.lexical import bm25_weights
+from kiwi_rag.lexical import bm25_weights, query_terms
 from kiwi_rag.model import Explanation, ItemType, SearchReply, SearchResult, TierOutcome
-from kiwi_rag.render import Style, attributes, counted, plain, safe, snippet, state_json, state_lines, table
+from kiwi_rag.render import Style, attributes, counted, plain, safe, state_json, state_lines, table
+from kiwi_rag.render.layout import INDENT, excerpt, fold, fold_notice, one_line
 
 INDEX_COMMAND = "kiwi workspace index"
 """The command that brings the index of documents up to date."""
-_DOCUMENT = ("file_type", "title", "service", "domain", "last_modified", "git_commit")
+_DOCUMENT = ("file_type", "service", "domain", "last_modified", "git_commit")
+NAMED = 3
+"""Copies of a hit that its text names; its JSON lists more."""
 
 
 def _is_document(hit: SearchResult) -> bool:
@@ -25,13 +28,38 @@ def place(hit: SearchResult) -> str:
     return f"{path or f'{hit.ref}@{hit.tier}'}:{hit.passage.start_line}"
 
 
-def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False) -> str:
-    """Return hits: an item as rank, id, tier, signer, score, snippet, place; a document as place, heading, snippet."""
-    lines = []
+def title_of(hit: SearchResult) -> str:
+    """Return the title of an item or a document, else the name of the item or file."""
+    name = hit.ref.item_id.rpartition("/")[2]
+    return one_line(str(hit.metadata.get("title") or hit.metadata.get("name") or name))
+
+
+def _titles(hit: SearchResult) -> list[str]:
+    """Return the title and the headings above the passage, each once."""
+    return list(dict.fromkeys([title_of(hit), *map(one_line, hit.passage.heading)]))
+
+
+def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False, width: int = 0) -> str:
+    """Return hits, with the lines that match, in lines of up to `width` columns; 0: however long they are.
+
+    An item is shown as rank, id, tier, signer, score, title, matching lines and place; a document as rank, place,
+    title, type, score and matching lines.
+    """
+    lines, weights = [], _term_weights(reply)
     for rank, hit in enumerate(reply.hits, start=1):
-        shown = _document_lines if _is_document(hit) else _item_lines
-        lines += shown(rank, hit, style, explain)
+        head, above, below = (_document_rows if _is_document(hit) else _item_rows)(hit, explain)
+        lines += fold(head, width, style, first=f"{rank:>2}. ")
+        lines += [line for row in above for line in fold([row], width, style)]
+        lines += [INDENT + line for line in excerpt(hit.passage.text, weights, width, style, _titles(hit))]
+        lines += [line for row in below for line in fold_notice(INDENT + row[0], width, style, row[1])]
     return "\n".join(lines)
+
+
+def _term_weights(reply: SearchReply) -> dict[str, float]:
+    """Return the terms of the query, corrected, with their weights; without an explanation they count the same."""
+    if explanation := reply.explanation:
+        return bm25_weights(explanation.statistics, explanation.terms)
+    return dict.fromkeys(query_terms(reply.query.text), 1.0)
 
 
 def hits_markdown(reply: SearchReply) -> str:
@@ -73,6 +101,7 @@ def _reply_json(reply: SearchReply) -> dict[str, Any]:
         "complete": reply.complete,
         "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
         "corrections": dict(reply.corrections),
+        "close": reply.close,
     }
 
 
@@ -80,11 +109,14 @@ def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     """Return one hit, JSON-ready."""
     return {
         "rank": rank,
+        "title": title_of(hit),
         **(_document_json(hit) if _is_document(hit) else _item_json(hit)),
         "signer": hit.principal,
         "score": round(hit.score, 6),
         "parts": _rounded(hit.parts),
-        **attributes(hit, "key_id", "digest", "path"),
+        **attributes(hit, "key_id", "digest", "path", "duplicates", "more_duplicates"),
+        "chunk_index": hit.passage.ordinal,
+        "total_chunks": hit.passages or None,  # not every store says
         **attributes(hit.passage, "start_line", "end_line", "heading", "text"),
     }
 
@@ -94,7 +126,7 @@ def _item_json(hit: SearchResult) -> dict[str, Any]:
         "ref": str(hit.ref),
         "item_type": hit.ref.item_type.value,
         **attributes(hit.ref, "item_id", "version"),
-        **attributes(hit, "tier", "tiers", "shadows", "duplicates", "more_duplicates", "private"),
+        **attributes(hit, "tier", "tiers", "shadows", "private"),
         "conflict": hit.conflict.as_dict() if hit.conflict else None,
         **state_json(hit.state),
         "signed_at": hit.signed_at.isoformat(),
@@ -143,12 +175,14 @@ def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_
     ]
     lines += [str(t.error["hint"]) for t in reply.tiers if t.error and t.error.get("hint")]
     lines += [f'read "{word}" as "{meant}"' for word, meant in reply.corrections.items()]
+    if reply.close is False:
+        lines.append("nothing here is close to the query; these are the best of what there is")
     if reply.refused:
         lines += [f"refused: {len(reply.refused)}", *_refusals(reply)]
     for conflict in reply.conflicts:
         lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
     if reply.unfinished:
-        lines.append(f"the index is not complete: its last run was interrupted or is under way; {INDEX_COMMAND}")
+        lines.append(f"the index is not complete: its last run was interrupted or is under way; {update}")
     if reply.gone:
         no_longer = "that was found no longer exists" if len(reply.gone) == 1 else "that were found no longer exist"
         lines.append(f"{counted(len(reply.gone), 'files')} {no_longer}: {update}")
@@ -179,29 +213,36 @@ def _nothing_found(reply: SearchReply) -> list[str]:
     return [f"nothing found in {', '.join(t.tier for t in answered)}", *hints]
 
 
-def _item_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
-    address = style(f"{hit.ref.item_id}@{hit.ref.version}", "id")
+_Rows = list[tuple[str, str]]
+
+
+def _item_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Rows]:
+    """Return the first line of an item in fields, the lines above the snippet and those below it, with their roles."""
+    is_verified = hit.state.verified
+    mark = "✓" if is_verified else " ".join(hit.state.labels)
     tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
-    mark = "✓" if hit.state.verified else " ".join(hit.state.labels)
-    signer = style(f"{mark} {safe(hit.principal)}", "ok" if hit.state.verified else "bad")
-    lines = [f"{rank:>2}. {address}  {hit.ref.item_type}  {tiers}  {signer}  {hit.score:.3f}"]
-    if hit.shadows:
-        lines.append(f"    {style('shadows ' + safe(', '.join(hit.shadows)), 'bad')}")
-    if hit.conflict:
-        lines.append(f"    {style(safe(str(hit.conflict)), 'bad')}")
-    if hit.duplicates:
-        more = f" and {hit.more_duplicates} more" if hit.more_duplicates else ""
-        lines.append(f"    {style('the same as ' + safe(', '.join(hit.duplicates)) + more, 'dim')}")
-    lines += [f"    {snippet(hit.passage.text)}", f"    {style(place(hit), 'dim')}"]
+    signer = (f"{mark} {safe(hit.principal)}", "ok" if is_verified else "bad")
+    address = (f"{hit.ref.item_id}@{hit.ref.version}", "id")
+    head = [address, (hit.ref.item_type, ""), (tiers, ""), signer, (f"{hit.score:.3f}", "")]
+    above = [(" > ".join(_titles(hit)), "title")]
+    above += [("shadows " + safe(", ".join(hit.shadows)), "bad")] if hit.shadows else []
+    above += [(safe(str(hit.conflict)), "bad")] if hit.conflict else []
+    above += [(f"the same as {_copies(hit)}", "dim")] if hit.duplicates else []
     signed_text = ["this is the text that was signed"] if hit.state.changed else []
-    lines += [f"    {style(line, 'bad')}" for line in [*state_lines(hit.ref, hit.state), *signed_text]]
-    if explain:
-        lines += [f"    {style(line, 'dim')}" for line in (f"digest {hit.digest}", f"key    {hit.key_id}")]
-    return lines
+    below = [(place(hit), "dim"), *((line, "bad") for line in [*state_lines(hit.ref, hit.state), *signed_text])]
+    explained = [(f"digest {hit.digest}", "dim"), (f"key    {hit.key_id}", "dim")]
+    return head, above, [*below, *(explained if explain else [])]
+
+
+def _copies(hit: SearchResult) -> str:
+    """Return the first of a hit's copies, and how many more there are."""
+    others = max(len(hit.duplicates) - NAMED, 0) + hit.more_duplicates
+    more = f" and {others} more" if others else ""
+    return safe(", ".join(hit.duplicates[:NAMED])) + more
 
 
 def _hit_markdown(rank: int, hit: SearchResult) -> str:
-    quoted = "\n".join(f"> {line}" for line in safe(hit.passage.text).splitlines())
+    quoted = "\n".join(f"> {line}" for line in [f"**{title_of(hit)}**", "", *safe(hit.passage.text).splitlines()])
     state = "".join(f", {word}" for word in hit.state.labels)
     return (
         f"### {rank}. `{hit.ref}` ({hit.tier}, signed by {safe(hit.principal)}{state}, score {hit.score:.3f})\n\n"
@@ -209,14 +250,15 @@ def _hit_markdown(rank: int, hit: SearchResult) -> str:
     )
 
 
-def _document_lines(rank: int, hit: SearchResult, style: Style, explain: bool) -> list[str]:
+def _document_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Rows]:
+    """Return the first line of a document's passage in fields, and the lines above and below the snippet."""
     passage = hit.passage
     location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.state.changed else ''}"
-    heading = safe(" > ".join(passage.heading) or hit.metadata.get("title", ""))
-    kind = style(f"{hit.metadata.get('file_type', '')}/{passage.kind}", "dim")
+    kind = safe(f"{hit.metadata.get('file_type', '')}/{passage.kind}")
+    head = [(location, "id"), (" > ".join(_titles(hit)), "title"), (kind, "dim"), (f"{hit.score:.3f}", "")]
     parts = [f"{name} {part:.4g}" if isinstance(part, float) else f"{name} {part}" for name, part in hit.parts.items()]
-    lines = [f"{rank:>2}. {style(location, 'id')}  {heading}  {kind}  {hit.score:.3f}", f"    {snippet(passage.text)}"]
-    return [*lines, f"    {', '.join(parts)}"] if explain else lines
+    copies = [(f"also in {_copies(hit)}", "dim")] if hit.duplicates else []
+    return head, [], [*copies, *([(", ".join(parts), "")] if explain else [])]
 
 
 WIDTH = 100
@@ -227,13 +269,20 @@ _LEGEND = (
 )
 
 
-def explanation_text(reply: SearchReply, style: Style = plain) -> str:
-    """Return how the scores of a reply were computed: legs, tiers, terms and settings."""
+def explanation_text(reply: SearchReply, style: Style = plain, width: int = 0) -> str:
+    """Return how the scores of a reply were computed: legs, tiers, terms and settings.
+
+    Lines have up to `WIDTH` columns. In a narrower terminal of `width` columns they are continued below.
+    """
     explanation = reply.explanation
     if explanation is None:
         return ""
     blocks = [_legs(reply), _tiers(reply), _terms(explanation), _settings(reply, explanation)]
-    return "\n\n".join(style(safe("\n".join(block)), "dim") for block in blocks if block)
+    return "\n\n".join(style(_folded(block, width), "dim") for block in blocks if block)
+
+
+def _folded(block: Sequence[str], width: int) -> str:
+    return "\n".join(folded for line in block for folded in fold_notice(safe(line), width))
 
 
 def explanation_json(reply: SearchReply) -> dict[str, Any]:

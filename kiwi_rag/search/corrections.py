@@ -1,16 +1,23 @@
 """Spelling correction: for words of a query that occur in no tier, the choice of a similar term that does occur.
 
-A word is corrected only when none of the searched tiers contains it. Each tier returns its similar terms, then all
-tiers return how often those occur. The choice is made here, by ``(edits, -document frequency, term)``: it is the same
-for all tiers, so that their scores stay comparable.
+A word is corrected only when none of the searched tiers contains it, and it is no English word: an English word that
+does not occur is what its user meant. Each tier returns its similar terms, then all tiers return how often those occur.
+The choice is made here, by ``(edits, -document frequency, term)``: it is the same for all tiers, so that their scores
+stay comparable.
+
+``english.txt`` holds the stems of the words that are whole in the vocabulary of BERT (bert-base-uncased, Apache-2.0),
+which are the 20,000 most frequent ones of at least four letters.
 """
 
 from __future__ import annotations
 
 import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
 
-from kiwi_rag.lexical import find_similar, max_edits, query_terms, split_words
+from kiwi_rag.lexical import find_matches, find_similar, max_edits, query_terms, split_words
 from kiwi_rag.model import CollectionStatistics
 
 MAX_UNKNOWN = 4
@@ -23,12 +30,12 @@ _LONGEST_EDITED = 18  # letters; a longer word has more than `MAX_OPTIONS` words
 def find_unknown_terms(text: str, statistics: CollectionStatistics) -> dict[str, str]:
     """Return the query's terms that may be misspelt → the letters that each was stemmed from: at most `MAX_UNKNOWN`.
 
-    Those are terms that occur in no tier and have the shape of a word. An identifier that is unknown as a whole, while
-    all its parts are known, is not corrected: its parts match.
+    Those are terms that occur in no tier, have the shape of a word and are not of an English one. An identifier that is
+    unknown as a whole, while all its parts are known, is not corrected: its parts match.
     """
     frequency, missing = statistics.document_frequency, dict[str, str]()
     for word in split_words(text):  # the term of the whole word, and then those of its parts
-        unknown = {term: letters for term, letters in word.items() if not frequency.get(term) and max_edits(letters)}
+        unknown = {t: letters for t, letters in word.items() if not frequency.get(t) and _may_be_misspelt(t, letters)}
         if len(word) == 1 or unknown.keys() - {next(iter(word))}:
             missing |= unknown
     return dict(list(missing.items())[:MAX_UNKNOWN])
@@ -53,11 +60,14 @@ def distinct_options(options: Mapping[str, Mapping[str, int]]) -> tuple[str, ...
 
 
 def choose_corrections(options: Mapping[str, Mapping[str, int]], statistics: CollectionStatistics) -> dict[str, str]:
-    """Return unknown term → its correction: fewest edits, then most frequent, then alphabetical."""
+    """Return unknown term → its correction: fewest edits, then most frequent, then alphabetical.
+
+    A term two edits away must occur twice: one that occurs once is not likelier than the word as it was written.
+    """
     frequency = statistics.document_frequency
     chosen = {}
     for term, found in options.items():
-        occurring = [(edits, -frequency[option], option) for option, edits in found.items() if frequency.get(option)]
+        occurring = [(n, -frequency[option], option) for option, n in found.items() if frequency.get(option, 0) >= n]
         if occurring:
             chosen[term] = min(occurring)[2]
     return chosen
@@ -66,6 +76,36 @@ def choose_corrections(options: Mapping[str, Mapping[str, int]], statistics: Col
 def replace_terms(terms: Iterable[str], chosen: Mapping[str, str]) -> tuple[str, ...]:
     """Return the query's terms with the unknown ones replaced by their corrections."""
     return tuple(dict.fromkeys(chosen.get(term, term) for term in terms))
+
+
+def spell_out(chosen: Mapping[str, str], texts: Iterable[str]) -> dict[str, str]:
+    """Return misspelt word → the word of `texts`, the passages that were found, that has the term chosen for it.
+
+    Of several it is the most similar one, then the most frequent one. Where no text has one, the term stands for it,
+    with a mark that it is the beginning of a word.
+    """
+    words = {term: Counter[str]() for term in chosen.values()}
+    for text in texts if words else ():
+        for term, begin, end in find_matches(text, words.keys()):
+            words[term][text[begin:end].lower()] += 1
+    return {word: _most_similar(word.lower(), words[term]) or f"{term}…" for word, term in chosen.items()}
+
+
+def _most_similar(word: str, counts: Counter[str]) -> str:
+    if not counts:
+        return ""
+    from rapidfuzz.distance import OSA
+
+    return min(counts, key=lambda other: (OSA.distance(word, other), -counts[other], other))
+
+
+def _may_be_misspelt(term: str, letters: str) -> bool:
+    return bool(max_edits(letters)) and term not in _english_terms()
+
+
+@lru_cache(maxsize=1)
+def _english_terms() -> frozenset[str]:
+    return frozenset(Path(__file__).with_name("english.txt").read_text(encoding="ascii").split())
 
 
 def _options(term: str, letters: str, answers: Sequence[Sequence[str]]) -> dict[str, int]:

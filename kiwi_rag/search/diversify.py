@@ -1,4 +1,7 @@
-"""The choice among items: the best verified ones, each content once, and a bounded number from one signer."""
+"""The choice among items: the best verified ones, each content once, and a bounded number from one signer.
+
+Of documents, passages with nearly the same text are recognised here (`CopyIndex`).
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,7 @@ class ItemChoice(Choice):
     id that its tier reports decides no more than whether it is verified now or later.
     """
 
+    floor = 0.465
     _duplicates: dict[str, list[SearchResult]] = field(init=False)
     _named: dict[str, list[str]] = field(init=False)
     _capped: list[RankedHit] = field(init=False)
@@ -220,3 +224,43 @@ def resolve_cap(per_signer: int | None, limit: int, signers: int) -> int | None:
 def _likeness(metadata: Mapping[str, object]) -> str:
     """Return what copies of an item have in common before they are fetched: the signed metadata without the name."""
     return json.dumps({name: metadata[name] for name in sorted(metadata) if name != "name"}, default=str)
+
+
+COPY_SHARE = 0.9
+"""The share of the words of two passages that both must have, for one to be a copy of the other (Jaccard index)."""
+
+
+class CopyIndex:
+    """The texts of the chosen passages, by which copies of them are found: equal ones, or with a few other words.
+
+    Two sets of that Jaccard index have a word in common among the first few of each, in any order of all words (prefix
+    filtering: Bayardo, Ma and Srikant, "Scaling Up All Pairs Similarity Search", 2007). Long words are put first here:
+    few texts have them, so that few texts are compared.
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[frozenset[str]] = []
+        self._with_word: dict[str, list[int]] = {}
+
+    def add(self, text: str) -> None:
+        """Add the text of the next passage that was chosen."""
+        words = frozenset(text.split())
+        for word in _first_words(words):
+            self._with_word.setdefault(word, []).append(len(self._texts))
+        self._texts.append(words)
+
+    def find(self, text: str) -> int | None:
+        """Return the number of the first chosen passage of which `text` is a copy, from 0; None if there is none."""
+        words = frozenset(text.split())
+        possible = {number for word in _first_words(words) for number in self._with_word.get(word, ())}
+        return next((number for number in sorted(possible) if _are_copies(words, self._texts[number])), None)
+
+
+def _are_copies(words: frozenset[str], others: frozenset[str]) -> bool:
+    common = len(words & others)
+    return common >= COPY_SHARE * (len(words) + len(others) - common)
+
+
+def _first_words(words: frozenset[str]) -> list[str]:
+    needed = len(words) - math.ceil(COPY_SHARE * len(words)) + 1
+    return sorted(words, key=lambda word: (-len(word), word))[:needed]

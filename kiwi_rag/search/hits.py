@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, Refused, StoreError, TierTimedOut
@@ -32,6 +33,10 @@ from kiwi_rag.stores.base import VectorStore
 
 MAX_NAMED = 20
 """Duplicates of a hit that are named, and verified if the choice of hits did not reach them; the others are counted."""
+
+
+MEASURED_MODEL = "all-MiniLM-L6-v2"
+"""The model that the floors were measured with, in both of its profiles (docs/search.md has the figures)."""
 
 
 class Verifier:
@@ -220,7 +225,7 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
         ref=ref, tier=hit.tier, tiers=(hit.tier,), shadows=(), passage=passage, metadata=signed.metadata,
         score=hit.score, parts=hit.parts, digest=stored.digest, key_id=signer.key_id, principal=signer.principal,
         signed_at=signed.signed_at, path=path, private=stored.private, content_sha256=stored.content_sha256,
-        content_key=signed.content_key,
+        content_key=signed.content_key, passages=len(signed.passages) if is_document else stored.passages,
     )  # fmt: skip
 
 
@@ -242,9 +247,10 @@ class Choice:
     ``hits`` are those of the last round, unordered. ``kind`` is the recognised intent of the query. ``gone`` are paths
     of documents whose file no longer exists. ``seconds`` is what ranking took. ``signers`` counts those of the best
     items, ``cap`` is how many hits one may have (None: any number), and ``suppressed`` counts the better hits that were
-    left out for it.
+    left out for it. ``floor`` is the score below which the best hit is not close to the query.
     """
 
+    floor: ClassVar[float]
     query: SearchQuery
     tier_queries: Sequence[TierQuery]
     verifier: Verifier
@@ -255,6 +261,14 @@ class Choice:
     signers: int = 0
     cap: int | None = None
     suppressed: int = 0
+
+    def is_close(self, model: str) -> bool | None:
+        """Return whether the best hit reaches the floor; None with another model, other weights or an age prior."""
+        query = self.query
+        is_measured = model.startswith(MEASURED_MODEL) and self.is_comparable and query.fusion == "convex"
+        if not self.hits or not is_measured or query.alpha is not None or query.weights or query.half_life_days:
+            return None
+        return max(hit.score for hit in self.hits) >= self.floor
 
     @property
     def is_comparable(self) -> bool:

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.lexical import max_term_score, terms
 from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
+from kiwi_rag.search.diversify import NEAR, CopyIndex
 from kiwi_rag.search.document_state import read_document_state
-from kiwi_rag.search.hits import Choice
+from kiwi_rag.search.hits import MAX_NAMED, Choice
 from kiwi_rag.search.ranking import RankedHit, default_weights, passage_legs, sort_key
 from kiwi_rag.search.tier_query import TierQuery, collect_candidates
 
@@ -130,9 +131,15 @@ def _operation(text: str) -> tuple[str, str] | None:
 
 @dataclass
 class PassageChoice(Choice):
-    """The choice among the passages of a workspace's documents, with a cap for each file."""
+    """The choice among the passages of a workspace's documents, each text once, with a cap for each file.
 
+    ``_copies`` are the places of the copies of each hit, ``_texts`` the texts of the hits.
+    """
+
+    floor = 0.55
     _states: dict[str, ItemState | None] = field(default_factory=dict)
+    _copies: list[list[str]] = field(init=False)
+    _texts: CopyIndex = field(init=False)
 
     @property
     def workspace(self) -> TierQuery:
@@ -151,23 +158,42 @@ class PassageChoice(Choice):
         return FusionWeights(alpha if self.query.alpha is None else self.query.alpha)
 
     async def choose(self, store_query: StoreQuery) -> None:
-        """Verify passages, best first, until there are enough hits."""
+        """Verify passages, best first, until there are enough hits; copies of a hit are named and do not count."""
         started = time.monotonic()
         scored = self._scored(max_term_score(store_query.statistics))
         ranked = sorted(scored, key=lambda hit: (*sort_key(hit), hit.candidate.passage.ordinal))
         self.seconds += time.monotonic() - started
-        self.hits, per_file, cap = [], Counter[str](), self.query.per_file
+        self.hits, self._copies, self._texts, per_file, cap = [], [], CopyIndex(), Counter[str](), self.query.per_file
         for hit in ranked:
-            if len(self.hits) >= self.query.limit or not self.workspace.answers:
-                break
-            path = hit.candidate.ref.item_id
-            if not (cap and per_file[path] >= cap) and (verified := await self._verify(hit, path)):
-                per_file[path] += 1
-                self.hits.append(verified)
+            is_full = len(self.hits) >= self.query.limit
+            if not self.workspace.answers or (is_full and hit.score < NEAR * self.hits[-1].score):
+                break  # below that score there are no copies of a hit: they would score as it does
+            path, copied = hit.candidate.ref.item_id, self._texts.find(hit.candidate.passage.text)
+            if copied is not None:
+                await self._add_copy(hit, path, self._copies[copied])
+            elif not is_full and not (cap and per_file[path] >= cap):
+                per_file[path] += await self._add(hit, path)
 
     async def finish(self) -> tuple[SearchResult, ...]:
-        """Return the hits, best first."""
-        return tuple(self.hits)
+        """Return the hits, best first, each with the places of its copies."""
+        return tuple(
+            replace(hit, duplicates=tuple(copies[:MAX_NAMED]), more_duplicates=len(copies[MAX_NAMED:]))
+            for hit, copies in zip(self.hits, self._copies, strict=True)
+        )
+
+    async def _add(self, hit: RankedHit, path: str) -> bool:
+        """Add a hit if it verifies; return whether it does."""
+        if verified := await self._verify(hit, path):
+            self.hits.append(verified)
+            self._copies.append([])
+            self._texts.add(verified.passage.text)
+        return verified is not None
+
+    async def _add_copy(self, hit: RankedHit, path: str, copies: list[str]) -> None:
+        """Add the place of a copy to those of its hit. Those that are only counted need not verify."""
+        if len(copies) >= MAX_NAMED or await self._verify(hit, path):
+            passage = hit.candidate.passage
+            copies.append(f"{path}:{passage.start_line}-{passage.end_line}")
 
     def _scored(self, rarest: float) -> Iterator[RankedHit]:
         intent = parse_intent(self.query.text)

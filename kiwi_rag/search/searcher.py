@@ -15,6 +15,7 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery, Vector
+from kiwi_rag.search.corrections import spell_out
 from kiwi_rag.search.diversify import ItemChoice
 from kiwi_rag.search.hits import Verifier
 from kiwi_rag.search.ranking import check_weights, weights_of
@@ -89,9 +90,12 @@ class Searcher:
             store_query.terms, store_query.statistics, choice.fusion, choice.weights, seconds, rounds,
             store_query.depth, choice.signers, choice.cap, choice.suppressed,
         )  # fmt: skip
+        texts = (f"{hit.metadata.get('title', '')} {hit.passage.indexed_text}" for hit in hits)
+        corrections = spell_out(corrections, texts) if corrections else {}
         outcomes, gone = tuple(tq.outcome() for tq in tier_queries), tuple(choice.gone)
+        close = None if unfinished else choice.is_close(store_query.fingerprint)
         return SearchReply(
-            query, hits, outcomes, tuple(refused), explanation, corrections, choice.kind, gone, unfinished
+            query, hits, outcomes, tuple(refused), explanation, corrections, choice.kind, gone, unfinished, close
         )
 
 

@@ -5,12 +5,13 @@ Here is the search of the tiers: the settings applied to the query, and one page
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from kiwi_rag.config import Settings
-from kiwi_rag.model import Filters, ItemType, SearchQuery, SearchReply
+from kiwi_rag.model import Filters, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.services import Services
 
 MAX_HITS = 200
@@ -31,7 +32,7 @@ def apply_settings(query: SearchQuery, settings: Settings) -> SearchQuery:
         query,
         source=settings.source,
         limit=settings.limit,
-        alpha=None if settings.alpha < 0 else settings.alpha,
+        alpha=query.alpha if query.alpha is not None or settings.alpha < 0 else settings.alpha,
         half_life_days=settings.half_life_days or None,
         per_signer=None if settings.per_signer < 0 else settings.per_signer,
     )
@@ -56,10 +57,24 @@ async def search(
     query = apply_settings(query, app.settings)
     query = replace(query, source=source or query.source, limit=query.limit if limit is None else limit)
     async with app.begin_embedding(query.text) as vector:
-        searcher = app.searcher(query.source)
-        first = await searcher.search(query, vector)
-        if begin < query.limit:
-            return first
-        deep = await searcher.search(replace(query, limit=MAX_HITS, per_signer=0), vector)
-    shown = {hit.ref.key for hit in first.hits}
-    return replace(deep, hits=(*first.hits, *(hit for hit in deep.hits if hit.ref.key not in shown)))
+        return await search_page(partial(app.searcher(query.source).search, vector=vector), query, begin)
+
+
+async def search_page(
+    search: Callable[[SearchQuery], Awaitable[SearchReply]], query: SearchQuery, begin: int
+) -> SearchReply:
+    """Return the hits of the page that contains position `begin`, and those before it.
+
+    A later page searches as deep as possible, whatever its number: every page then continues the same list.
+    """
+    first = await search(query)
+    if begin < query.limit:
+        return first
+    deep = await search(replace(query, limit=MAX_HITS, per_signer=0))
+    shown = {_identity(hit) for hit in first.hits}
+    return replace(deep, hits=(*first.hits, *(hit for hit in deep.hits if _identity(hit) not in shown)))
+
+
+def _identity(hit: SearchResult) -> object:
+    """Return what a hit is: an item, or a passage of a document."""
+    return hit.ref.key, hit.passage.ordinal if hit.ref.item_type is ItemType.DOCUMENT else 0

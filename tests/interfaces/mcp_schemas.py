@@ -1,4 +1,4 @@
-"""The whole JSON Schemas of what tools answer; a server lists only the types of their members."""
+"""The whole JSON Schemas of what tools answer; a server lists only the names of their members."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kiwi_rag.collection import RANKS
 SchemaDict = dict[str, Any]
 _TYPES: dict[str, SchemaDict] = {name: {"type": name} for name in ("string", "number", "integer", "boolean", "object")}
 _TYPES |= {f"{name}s": {"type": "array", "items": _TYPES[name]} for name in ("string", "object")}
-STRING, OBJECT, BOOLEAN = _TYPES["string"], _TYPES["object"], _TYPES["boolean"]
+STRING, OBJECT, BOOLEAN, INTEGER = (_TYPES[name] for name in ("string", "object", "boolean", "integer"))
 
 
 def record(**members: SchemaDict | str) -> SchemaDict:
@@ -32,14 +32,15 @@ def nullable(schema: SchemaDict) -> SchemaDict:
 _TIER: SchemaDict = {"type": "string", "enum": list(RANKS)}
 _VERSION, _CITED = nullable(STRING), "ref item_type item_id signer key_id digest"
 _ITEM_HIT = record(
-    string=f"{_CITED} path file text",
+    string=f"{_CITED} title path file text",
     version=_VERSION,
     tier=_TIER,
     boolean="verified changed yanked truncated",
-    integer="rank start_line end_line",
+    integer="rank start_line end_line chunk_index more_duplicates",
+    total_chunks=nullable(INTEGER),
     number="score",
     object="parts",
-    strings="heading",
+    strings="heading duplicates",
 )
 _ITEM_HITS = record(
     string="query",
@@ -49,6 +50,7 @@ _ITEM_HITS = record(
     integer="refused",
     object="corrections",
     strings="notices",
+    close=nullable(BOOLEAN),
     continuation=nullable(STRING),
 )
 _CONTENT = record(
@@ -71,9 +73,9 @@ _STATE = record(
 _PUBLISHED = record(objects="published refused", boolean="searchable")
 
 _HIT = record(
-    integer="rank start_line end_line",
+    integer="rank start_line end_line chunk_index total_chunks more_duplicates",
     string="path kind file_type title service domain last_modified git_commit signer key_id digest text",
-    strings="heading",
+    strings="heading duplicates",
     number="score",
     object="parts",
     changed=nullable(BOOLEAN),
@@ -86,6 +88,8 @@ _HITS = record(
     object="index corrections",
     objects="refused",
     strings="missing_files notices",
+    close=nullable(BOOLEAN),
+    continuation=nullable(STRING),
 )
 _STATS = record(
     string="workspace root run store model path",

@@ -23,6 +23,7 @@ from tests.interfaces.conftest import PATIENCE, Kiwi, note
 from tests.interfaces.mcp_server import StrictClient, connected, post, read_answer, serving
 
 TOOLS = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status", "workspace_search", "workspace_index_stats"}
+TOOLS |= {"search_markdown", "reindex_documents", "update_files"}  # acme is a project
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +107,24 @@ async def test_an_answer_keeps_to_its_budget_and_goes_on(acme: Kiwi) -> None:
             given["continuation"] = page["continuation"]
         assert len(pages) > 1
         assert "".join(pages) == (acme.cwd / ".ai/directives/acme/deploy/rollback.md").read_text()
+
+
+async def test_a_search_is_weighted_explained_and_says_which_passage_it_found(url: str) -> None:
+    async with StrictClient(url, read_timeout_seconds=PATIENCE) as client:
+        for alpha, leg in ((0, "words"), (1, "vectors")):
+            asked = {"query": "undo a bad release", "alpha": alpha, "explain": True}
+            found = (await client.call_tool("kiwi_search", asked)).structured_content
+            assert found["explain"]["weights"]["alpha"] == alpha
+            for hit in found["hits"]:
+                assert hit["score"] == pytest.approx(hit["parts"][leg], abs=1e-5)
+                assert 0 <= hit["chunk_index"] < hit["total_chunks"]
+                assert hit["title"]
+        assert found["close"] is None  # what is close was measured with the tuned weights
+        for query, close in (("undo a bad release", True), ("zzzz frobnicate wibble", False)):
+            answer = await client.call_tool("kiwi_search", {"query": query})
+            assert answer.structured_content["close"] is close
+            assert ("nothing here is close to the query" in answer.content[0].text) is not close
+            assert answer.structured_content["hits"]  # nothing is left out
 
 
 async def test_retrieved_text_cannot_end_its_own_quotation(url: str) -> None:
@@ -291,7 +310,7 @@ def test_initialise_is_answered_once(talking) -> None:
     assert greeted["id"] == 1
     talking.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
     (listed,) = answers(talking, json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
-    assert (listed["id"], len(listed["result"]["tools"])) == (2, 6)
+    assert (listed["id"], {tool["name"] for tool in listed["result"]["tools"]}) == (2, TOOLS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

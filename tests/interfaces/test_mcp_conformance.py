@@ -81,7 +81,8 @@ def test_the_inspector_lists_and_calls_the_tools_over_stdio(acme: Kiwi, tmp_path
     assert run.returncode == 0, run.stderr
     tools = {tool["name"]: tool for tool in json.loads(run.stdout)["tools"]}
     items = {"kiwi_search", "kiwi_get", "kiwi_validate", "kiwi_status"}
-    assert set(tools) == items | {"workspace_search", "workspace_index_stats"}
+    documents = {"search_markdown", "reindex_documents", "update_files"}  # acme is a project
+    assert set(tools) == items | {"workspace_search", "workspace_index_stats"} | documents
     assert tools["kiwi_search"]["outputSchema"]["type"] == "object"
     run = inspect("--method", "tools/call", "--tool-name", "kiwi_search", "--tool-arg", "query=undo a bad release")
     assert run.returncode == 0, run.stderr

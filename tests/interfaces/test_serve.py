@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag import __version__
+from kiwi_rag.render.layout import columns
 from tests.interfaces.conftest import PASSPHRASE, PATIENCE, Kiwi, note, wait_until
 
 QUERY = "undo a bad release"
@@ -124,6 +125,7 @@ def test_output_and_exit_code_are_the_same(warm: Kiwi, arguments: list[str], by_
     [
         {"KIWI_LIMIT": "1"}, {"KIWI_SOURCE": "user"}, {"NO_COLOR": "1"}, {"KIWI_ALPHA": "0"},
         {"KIWI_LIMIT": "many"}, {"KIWI_HOME": "relative"}, {"PYTHONIOENCODING": "latin-1"}, {"KIWI_DEADLINE": "0.5"},
+        {"COLUMNS": "60"},
     ],
     ids=lambda extra: next(iter(extra)) + "=" + next(iter(extra.values())),
 )  # fmt: skip
@@ -164,6 +166,15 @@ def shown(user: Kiwi, *arguments: str, **extra: str) -> bytes:
     os.close(master)
     assert process.wait() == 0
     return written
+
+
+def test_lines_fit_the_callers_terminal(warm: Kiwi):
+    before = served(warm)
+    narrow = replace(warm, extra={**warm.extra, "COLUMNS": "60"})
+    lines = narrow.run("search", QUERY).stdout.splitlines()
+    assert all(columns(line) <= 60 or len(line.split()) == 1 for line in lines)
+    assert any(columns(line) > 60 for line in warm.run("search", QUERY).stdout.splitlines())
+    assert served(warm) == before + 2
 
 
 def test_colours_are_those_of_the_callers_terminal(warm: Kiwi):

@@ -32,7 +32,8 @@ def test_a_project_is_set_up_from_a_folder_below_it_and_a_second_time_nothing_ch
     assert "next: restart claude" in first.stderr
     servers = json.loads((root / ".mcp.json").read_text())["mcpServers"]
     assert list(servers) == ["gh", "kiwi"]
-    assert servers["kiwi"] == {"type": "stdio", "command": "kiwi", "args": ["mcp", "--toolsets", "items,workspace"]}
+    assert servers["kiwi"] == {"type": "stdio", "command": "kiwi", "args": ["mcp"]}
+    assert "`update_files`" in (root / "CLAUDE.md").read_text()  # where a project is set up, documents are offered
     before = contents(project)
     assert "nothing to change" in project.run("setup", "claude", "--project").stderr
     assert contents(project) == before

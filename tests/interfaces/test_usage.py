@@ -10,6 +10,7 @@ import pytest
 
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.interfaces.conftest import Kiwi, note
+from tests.interfaces.mcp_server import connected
 
 
 def vectors(texts: Sequence[str]) -> list[list[int]]:
@@ -49,6 +50,23 @@ def test_what_was_embedded_is_counted_and_priced(remote: Kiwi, server: Embedding
     log = (tmp_path / "cache/usage.jsonl").read_text()
     assert "staging" not in log
     assert "sk-nobody" not in log
+
+
+async def test_costs_are_shown_for_each_command_query_and_tool_call(remote: Kiwi) -> None:
+    remote.run("index")
+    remote.run("search", "a query that no cache has")
+    async with connected(remote, "--toolsets", "items") as client:
+        await client.call_tool("kiwi_search", {"query": "another query of an agent"})
+    rows = remote.json("usage", "--by", "run")["rows"]
+    costs = {row["run"].partition("Z ")[2]: row["cost_usd"] for row in rows}
+    assert costs.keys() >= {"kiwi index", "kiwi search", "kiwi mcp kiwi_search"}
+    assert costs["kiwi search"] == pytest.approx(6 * 2 / 1e6)
+    assert costs["kiwi mcp kiwi_search"] == pytest.approx(5 * 2 / 1e6)
+    by_day = remote.json("usage")["rows"]
+    assert sum(row["cost_usd"] for row in by_day) == pytest.approx(sum(costs.values()))
+    shown = remote.run("usage", "--by", "run").stdout.splitlines()
+    assert shown[0].startswith("run ")
+    assert any("Z kiwi search " in line and "openai some-model" in line for line in shown)
 
 
 def test_a_wrong_day_is_a_usage_error(remote: Kiwi) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from typing import Any
 
 import pytest
 
 from tests.interfaces.conftest import Kiwi
-from tests.interfaces.mcp_server import connected
+from tests.interfaces.mcp_server import StrictClient, connected
 
 TOOLS = {"workspace_search", "workspace_index_stats", "search_markdown", "reindex_documents", "update_files"}
 
@@ -34,7 +35,7 @@ async def test_from_an_empty_index_to_a_passage(repository: Kiwi) -> None:
         assert all(name in client.instructions for name in ("workspace_search", "update_files"))
         early = await client.call_tool("workspace_search", {"query": "pilot"})
         assert early.is_error
-        assert "→ reindex_documents (toolset documents), or kiwi workspace index" in early.content[0].text
+        assert early.content[0].text.endswith("→ reindex_documents")
         before = (await client.call_tool("workspace_index_stats", {})).structured_content
         assert (before["documents"], before["complete"]) == (0, False)
 
@@ -52,6 +53,87 @@ async def test_from_an_empty_index_to_a_passage(repository: Kiwi) -> None:
         assert [hit["path"] for hit in only.structured_content["hits"]] == ["docs/pilot.md"]
         assert "docs/pilot.md:" in only.content[0].text
         assert (await client.call_tool("workspace_index_stats", {})).structured_content["complete"] is True
+
+
+async def test_a_hint_names_the_command_where_the_tool_is_not_offered(repository: Kiwi) -> None:
+    async with connected(repository, "--toolsets", "workspace") as client:
+        early = await client.call_tool("workspace_search", {"query": "pilot"})
+    assert early.is_error
+    assert early.content[0].text.endswith("→ kiwi workspace index")
+
+
+async def test_documents_are_offered_where_a_project_is_set_up(repository: Kiwi) -> None:
+    for names in (set(), TOOLS - {"workspace_search", "workspace_index_stats"}):
+        async with connected(repository) as client:
+            offered = {tool.name for tool in (await client.list_tools()).tools}
+            assert offered & (TOOLS - {"workspace_search", "workspace_index_stats"}) == names
+            assert ("update_files" in client.instructions) is bool(names)
+        (repository.cwd / ".ai").mkdir(exist_ok=True)
+
+
+async def search(client: StrictClient, **arguments: object) -> dict[str, Any]:
+    """Search for pilots, and return the data of the answer."""
+    answer = await client.call_tool("workspace_search", {"query": "which ships take a pilot", **arguments})
+    assert not answer.is_error, answer.content[0].text
+    return answer.structured_content
+
+
+async def test_pages_continue_each_other_and_an_update_between_them_is_told(repository: Kiwi) -> None:
+    for n in range(9):
+        (repository.cwd / f"docs/{n}.md").write_text(
+            f"# Ship {n}\n\nShip {n} takes pilot number {n * 7} at buoy {n}.\n"
+        )
+    async with connected(repository, "--toolsets", "workspace,documents") as client:
+        await client.call_tool("reindex_documents", {})
+        pages, continuation = [], ""
+        while continuation is not None:
+            page = await search(client, limit=4, continuation=continuation)
+            pages.append([(hit["rank"], hit["path"]) for hit in page["hits"]])
+            continuation = page["continuation"]
+        assert [len(page) for page in pages] == [4, 4, 4]
+        assert [rank for page in pages for rank, _ in page] == list(range(1, 13))
+        assert len({path for page in pages for _, path in page}) == 11  # the specification has two passages
+
+        first = await search(client, limit=4)
+        (repository.cwd / "docs/unrelated.md").write_text("# Kitchen\n\nThe kitchen serves soup on Mondays.\n")
+        await client.call_tool("update_files", {"paths": ["docs"]})
+        second = await search(client, limit=4, continuation=first["continuation"])
+        assert [(hit["rank"], hit["path"]) for hit in second["hits"]] == pages[1]
+        shown = first["hits"][0]["path"]
+        (repository.cwd / shown).write_text("# Nothing\n\nThe tide is late.\n")
+        await client.call_tool("update_files", {"paths": [shown]})
+        asked = {"query": "which ships take a pilot", "limit": 4, "continuation": first["continuation"]}
+        changed = await client.call_tool("workspace_search", asked)
+        assert changed.is_error
+        assert "the hits before this part have changed" in changed.content[0].text
+        other = await client.call_tool("workspace_search", {**asked, "per_file": 1})
+        assert "continuation belongs to another request" in other.content[0].text
+
+
+async def test_a_search_is_weighted_capped_limited_in_time_and_explained(repository: Kiwi) -> None:
+    names = [" ".join(f"boat{n}{m} and mast{n}{m}" for m in range(60)) for n in range(4)]
+    stations = [f"## Station {n}\n\nPilot station {n} has {names[n]}.\n" for n in range(4)]
+    (repository.cwd / "docs/stations.md").write_text("# Stations\n\n" + "\n".join(stations))
+    async with connected(repository, "--toolsets", "workspace,documents") as client:
+        await client.call_tool("reindex_documents", {})
+        for alpha in (0.0, 1.0):
+            for hit in (await search(client, alpha=alpha))["hits"]:
+                parts = hit["parts"]
+                leg = parts["vectors"] if alpha else parts["words"]
+                assert hit["score"] == pytest.approx(leg + parts["kind"] + parts["path"], abs=1e-5)
+        every = (await search(client, per_file=0, path="docs/stations.md", limit=50))["hits"]
+        assert sorted(hit["chunk_index"] for hit in every) == list(range(len(every)))
+        assert {hit["total_chunks"] for hit in every} == {len(every)}
+        for cap in (1, 2):
+            hits = (await search(client, per_file=cap, path="docs/stations.md"))["hits"]
+            assert [hit["chunk_index"] for hit in hits] == [hit["chunk_index"] for hit in every[:cap]]
+        assert (await search(client, since="2999-01-01"))["hits"] == []
+        assert (await search(client, since="2020-01-01"))["hits"]
+        assert "explain" not in await search(client)
+        explained = (await search(client, explain=True))["explain"]
+        assert {row["term"] for row in explained["terms"]} >= {"ship", "pilot"}
+        wrong = await client.call_tool("search_markdown", {"query": "x", "since": "soon"})
+        assert wrong.is_error and "since is not a date" in wrong.content[0].text
 
 
 async def test_files_are_updated_and_paths_stay_inside(repository: Kiwi) -> None:

@@ -114,6 +114,20 @@ def test_a_project_gets_the_files_that_its_client_reads_and_loses_them_again(san
 
 
 @pytest.mark.parametrize("client", ["claude", "codex"])
+@pytest.mark.parametrize("project", [True, False])
+def test_without_toolsets_the_server_chooses_where_it_starts(sandbox: Sandbox, client: str, project: bool) -> None:
+    sandbox.run(client)
+    config, rules = sandbox.run(client, project=project, toolsets="")
+    assert entry(config)["args"] == ["mcp"]
+    assert ("`update_files`" in rules.read_text()) is project
+    assert "`workspace_search`" in rules.read_text()
+    sandbox.run(client)
+    sandbox.run(client, remove=True)
+    sandbox.run(client, project=project, remove=True)
+    assert sandbox.snapshot() == {}
+
+
+@pytest.mark.parametrize("client", ["claude", "codex"])
 def test_other_toolsets_are_written_told_of_and_renewed_and_taken_out_to_the_byte(
     sandbox: Sandbox, client: str
 ) -> None:

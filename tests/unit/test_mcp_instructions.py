@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
+from mcp import types
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.integrations.ai_clients import agent_instructions
+from kiwi_rag.integrations.ai_clients import agent_instructions, default_toolsets
 from kiwi_rag.mcp.server import listed_tool
 from kiwi_rag.mcp.stdio import initialize_response
-from kiwi_rag.mcp.toolsets import DEFAULT, INSTRUCTIONS, TOOLSETS, instructions, load, parse_names
+from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, INSTRUCTIONS, TOOLSETS, instructions, load, parse_names
 from tests.interfaces.mcp_schemas import WHOLE
 
 OFFERED = ["items", "workspace", "documents", "items,workspace", "workspace,documents", "items,workspace,documents"]
@@ -32,6 +32,8 @@ def test_instructions_and_agents_files_name_tools_that_are_offered(text: str) ->
 def test_every_toolset_is_told_of() -> None:
     assert set(INSTRUCTIONS) == set(TOOLSETS)
     assert parse_names(DEFAULT) == ["items", "workspace"]
+    assert parse_names(IN_PROJECT) == ["items", "workspace", "documents"]
+    assert (default_toolsets(project=False), default_toolsets(project=True)) == (DEFAULT, IN_PROJECT)
 
 
 @pytest.mark.parametrize("text", OFFERED)
@@ -51,23 +53,48 @@ def test_a_toolset_that_there_is_not_is_refused_with_those_that_there_are(text: 
 
 
 def test_the_default_list_of_tools_takes_at_most_8_kb() -> None:
-    listed = [
-        listed_tool(tool).model_dump(by_alias=True, exclude_none=True, mode="json") for tool in load(DEFAULT).tools
-    ]
-    assert len(json.dumps(listed, separators=(",", ":"))) <= 8_000
+    tools = types.ListToolsResult(tools=[listed_tool(tool) for tool in load(IN_PROJECT).tools])
+    listed = tools.model_dump(by_alias=True, exclude_none=True, mode="json")["tools"]
+    assert len(listed) == 9
+    assert len(json.dumps({"tools": listed}, separators=(",", ":"))) <= 8_000
 
 
-def type_of(schema: dict[str, Any]) -> Any:
-    return [one["type"] for one in schema["anyOf"]] if "anyOf" in schema else schema["type"]
-
-
-def test_a_listed_schema_has_every_member_of_the_whole_one_with_its_type() -> None:
+def test_a_listed_schema_requires_every_member_of_the_whole_one() -> None:
     assert set(WHOLE) == EVERY_TOOL
     for tool in load(",".join(TOOLSETS), allow_write=True).tools:
-        whole = {name: {"type": type_of(schema)} for name, schema in WHOLE[tool.name]["properties"].items()}
-        assert listed_tool(tool).output_schema == {"type": "object", "properties": whole}
-    members = load("items").tools[2].output_schema["properties"]
-    assert (members["version"], members["permissions"]) == ({"type": ["string", "null"]}, {"type": "array"})
+        listed = listed_tool(tool).output_schema
+        assert listed and (listed.keys(), listed["type"]) == ({"type", "required"}, "object")
+        assert sorted(listed["required"]) == sorted(WHOLE[tool.name]["properties"])
+        assert len(listed["required"]) == len(set(listed["required"]))
+
+
+@pytest.mark.parametrize("text", OFFERED)
+def test_no_listed_tool_names_one_that_is_not_offered(text: str) -> None:
+    offered = load(text).tools
+    listed = json.dumps([listed_tool(tool).model_dump(mode="json") for tool in offered])
+    assert {name for name in EVERY_TOOL if re.search(rf"\b{name}\b", listed)} <= {tool.name for tool in offered}
+
+
+def test_limits_that_are_not_listed_hold_all_the_same() -> None:
+    (search,) = (tool for tool in load("workspace").tools if tool.name == "workspace_search")
+    listed = search.listed_schema["properties"]
+    assert (listed["limit"], "enum" in listed["file_type"]) == ({"type": "integer", "maximum": 50, "default": 5}, False)
+    assert (listed["alpha"]["maximum"], "minimum" in listed["alpha"], "maxLength" in listed["query"]) == (
+        1,
+        False,
+        False,
+    )
+    for wrong in ({"limit": 0}, {"max_tokens": 10**6}, {"alpha": -1}, {"file_type": "docx"}, {"path": "x" * 2_000}):
+        with pytest.raises(UsageError):
+            search.parse_arguments({"query": "x", **wrong})
+    assert search.parse_arguments({"query": "x"})["continuation"] == ""
+
+
+def test_every_search_takes_the_arguments_of_a_search() -> None:
+    common = {"query", "limit", "max_tokens", "continuation", "alpha", "explain", "since"}
+    tools = {tool.name: tool for tool in load(IN_PROJECT).tools}
+    for name, own in (("kiwi_search", set()), ("workspace_search", {"per_file"}), ("search_markdown", {"per_file"})):
+        assert tools[name].inputs.keys() >= common | own
 
 
 @pytest.mark.parametrize(

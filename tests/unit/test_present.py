@@ -88,14 +88,65 @@ def test_no_door_passes_a_command_on() -> None:
     assert not obeyed(render.rejection_text(Rejected(HOSTILE, [finding])))
 
 
-def test_text_says_rank_id_tier_signer_score_snippet_and_place() -> None:
-    first, shadows, snippet, place = hits.hits_text(reply(HIT)).splitlines()
+def test_text_says_rank_id_tier_signer_score_title_snippet_and_place() -> None:
+    first, title, shadows, snippet, place = hits.hits_text(reply(HIT)).splitlines()
     assert first == " 1. acme/deploy@1.2.0  directive  project+user  ✓ ada@acme  0.877"
-    assert shadows.strip() == "shadows registry!eve"
-    assert snippet.strip() == "Build it. > Then push it."
-    assert place.strip() == ".ai/directives/acme/deploy.md:12"
+    assert title == "    Deploy"
+    assert shadows == "    shadows registry!eve"
+    assert snippet == "    Build it. > Then push it."
+    assert place == "    .ai/directives/acme/deploy.md:12"
 
 
+@pytest.mark.parametrize(
+    ("metadata", "title"),
+    [
+        ({"title": "Deploy it", "name": "x"}, "Deploy it"),
+        ({"name": "x\ny"}, "x y"),
+        ({}, "deploy"),
+        ({"title": ""}, "deploy"),
+    ],
+)
+def test_every_hit_has_a_title(metadata: dict[str, str], title: str) -> None:
+    shown = reply(replace(HIT, metadata=metadata, passage=replace(HIT.passage, heading=("Above", title))))
+    assert hits.reply_json(shown)["hits"][0]["title"] == title
+    assert hits.hits_text(shown).splitlines()[1] == f"    {title} > Above"
+    assert f"> **{title}**" in hits.hits_markdown(shown)
+
+
+DOCUMENT = replace(
+    HIT, ref=ItemRef(ItemType.DOCUMENT, "docs/pilot.md"), path="docs/pilot.md", shadows=(), tier="workspace",
+    metadata={"file_type": "markdown", "title": "Pilotage"}, state=ItemState(), passages=7,
+    passage=Passage(2, "Ships over 80 m\ntakes a pilot, deployed at the buoy.", "", ("Ships",), 12, 14, "section"),
+    parts={"cosine": 0.5, "plan": "exact"}, duplicates=("a.md:1-2", "b.md:1-2", "c.md:1-2", "d.md:1-2"),
+    more_duplicates=2,
+)  # fmt: skip
+
+
+def test_a_document_says_place_title_type_score_snippet_and_copies() -> None:
+    first, snippet, copies, parts = hits.hits_text(reply(DOCUMENT), explain=True).splitlines()
+    assert first == " 1. docs/pilot.md:12-14  Pilotage > Ships  markdown/section  0.877"
+    assert snippet == "    takes a pilot, deployed at the buoy."
+    assert copies == "    also in a.md:1-2, b.md:1-2, c.md:1-2 and 3 more"
+    assert parts == "    cosine 0.5, plan exact"
+
+
+def test_a_hit_says_which_of_how_many_passages_it_is_and_lists_its_copies() -> None:
+    row = hits.documents_json(reply(DOCUMENT))["hits"][0]
+    assert (row["chunk_index"], row["total_chunks"], row["title"]) == (2, 7, "Pilotage")
+    assert (row["duplicates"], row["more_duplicates"]) == (list(DOCUMENT.duplicates), 2)
+    assert hits.reply_json(reply(HIT))["hits"][0]["total_chunks"] is None  # a store that does not say
+
+
+def test_the_words_of_the_query_are_marked_with_their_corrections() -> None:
+    def style(text: str, role: str) -> str:
+        return f"[{text}]" if role == "match" else text
+
+    assert "takes a pilot, [deployed] at the buoy." in hits.hits_text(reply(DOCUMENT), style)
+    corrected = replace(explained(DOCUMENT), explanation=replace(TOLD, terms=("pilot",), statistics=COUNTED))
+    assert "takes a [pilot], deployed at the buoy." in hits.hits_text(corrected, style)
+
+
+COUNTED = CollectionStatistics(200, 24_000, {"pilot": 12}, 20)
 STATISTICS = CollectionStatistics(200, 24_000, {"deploy": 12}, 20)
 TOLD = Explanation(
     terms=("deploy", "deplyo"),
@@ -192,12 +243,6 @@ def test_a_hit_names_the_items_that_it_stands_for() -> None:
     answer = reply(replace(HIT, duplicates=(copy,)))
     assert f"    the same as {copy}" in hits.hits_text(answer).splitlines()
     assert hits.reply_json(answer)["hits"][0]["duplicates"] == [copy]
-
-
-def test_a_long_passage_is_cut_with_a_mark() -> None:
-    cut = render.snippet("word " * 200)
-    assert len(cut) <= render.SNIPPET_CHARACTERS
-    assert cut.endswith("word…")
 
 
 def test_a_hit_without_a_file_is_named_by_its_address() -> None:

@@ -386,7 +386,7 @@ async def test_a_tier_that_cannot_tell_similar_words_is_named(shelf: Shelf) -> N
     await bad(shelf)
     shelf.wrap("registry", Mute(shelf.tier("registry").store))
     reply = await shelf.search("staginng clustr", trust=THREE)
-    assert dict(reply.corrections) == dict(alone.corrections) == {"staginng": "stage", "clustr": "cluster"}
+    assert dict(reply.corrections) == dict(alone.corrections) == {"staginng": "staging", "clustr": "cluster"}
     assert told(reply) == told(alone)
     assert reply.tiers[-1].state == "error"
 

@@ -121,3 +121,22 @@ def test_halves_are_the_whole(term: str) -> None:
     assert "".join(split_halves(term)) == term
     assert sorted(swap_middle(term)) == sorted(term)
     assert max_edits(term) in (0, 1, 2)
+
+
+@pytest.mark.parametrize("text", ["payment", "sailings", "gently", "Though", "companies"])
+def test_an_english_word_that_does_not_occur_is_no_slip(text: str) -> None:
+    assert corrections(text, (*VOCABULARY, "parent", "fail", "agent", "through", "compat")) == {}
+
+
+def test_what_is_two_edits_away_must_occur_twice() -> None:
+    options = {"quotx": {"quo": 2}}
+    assert typos.choose_corrections(options, statistics("quo", count=1)) == {}
+    assert typos.choose_corrections(options, statistics("quo", count=2)) == {"quotx": "quo"}
+
+
+def test_corrections_are_spelt_as_the_words_that_were_found_and_never_as_stems() -> None:
+    texts = ["Environments and the environment.", "the environment_name", "an ENVIRONMENT"]
+    assert typos.spell_out({"enviroment": "environ"}, texts) == {"enviroment": "environment"}
+    assert typos.spell_out({"enviroments": "environ"}, texts) == {"enviroments": "environments"}
+    assert typos.spell_out({"enviroment": "environ"}, ["nothing"]) == {"enviroment": "environ…"}
+    assert typos.spell_out({}, texts) == {}

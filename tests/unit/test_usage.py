@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.remote import OpenAIEmbeddingProvider
 from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog, parse_prices, percentile, usage_rows
 from kiwi_rag.errors import EmbeddingError, TextsRefused, UsageError
+from kiwi_rag.telemetry import begin_run
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.shared import ROOT
 from tests.unit.test_embedding_remote import digests
@@ -225,3 +228,26 @@ def test_since_is_a_day_or_so_many_days() -> None:
             first_day(wrong, today)
     with pytest.raises(UsageError, match="is not a day or a number of days"):
         first_day("99999d", date(1, 5, 1))
+
+
+def test_calls_are_counted_to_the_run_that_needed_them(server: EmbeddingServer, tmp_path: Path) -> None:
+    path = tmp_path / "usage.jsonl"
+    provider = OpenAIEmbeddingProvider(Endpoint(f"{server.url}/v1"), "m", 8, UsageLog(path, {"m": 2.0}))
+
+    def run(what: str, *texts: str) -> None:
+        if what:
+            begin_run(what)
+        for text in texts:
+            asyncio.run(provider.query(text))  # encodes in a thread
+
+    for what, texts in (("", ["before"]), ("kiwi index", ["one", "two words"]), ("kiwi search", ["and three words"])):
+        contextvars.copy_context().run(run, what, *texts)
+    unknown, index, search = usage_rows(path, by="run")
+    assert (unknown["run"], unknown["calls"]) == ("", 1)
+    assert [row["run"].partition("Z ")[2] for row in (index, search)] == ["kiwi index", "kiwi search"]
+    assert datetime.fromisoformat(index["run"].partition(" ")[0]).date() == datetime.now(UTC).date()
+    assert [(row["calls"], row["tokens"]) for row in (index, search)] == [(2, 3), (1, 3)]
+    assert search["cost_usd"] == pytest.approx(3 * 2 / 1e6)
+    shown = render.usage_lines([unknown, index, search])
+    assert shown[0].split()[0] == "run"
+    assert [line.split("  ")[0] for line in shown[1:]] == ["unknown", index["run"], search["run"], "all"]

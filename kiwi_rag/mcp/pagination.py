@@ -1,0 +1,109 @@
+"""Answers in parts: which part a continuation stands for, and whether what came before it is still the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kiwi_rag import usecases
+from kiwi_rag.errors import UsageError
+from kiwi_rag.mcp.toolsets import Schema, budget, flag, number, text
+from kiwi_rag.model import Filters, SearchReply, SearchResult, sha256_hex
+from kiwi_rag.render.agents import Answer
+from kiwi_rag.render.hits import explanation_json
+
+CONTINUATION = text("Of the last answer.", default="", maxLength=200)
+SEARCH_INPUTS: dict[str, Schema] = {
+    "limit": number("integer", 1, 50, "", default=5),
+    "max_tokens": budget(4_000),
+    "continuation": CONTINUATION,
+    "alpha": number("number", 0, 1, "0: by words, 1: by meaning."),
+    "explain": flag("Explain scores."),
+}
+"""Arguments of every search."""
+_OF_AN_ANSWER = {"continuation", "max_tokens", "explain"}
+_HINT = "call again without continuation"
+
+
+def filters_of(arguments: Mapping[str, Any]) -> Filters:
+    """Return the filters among the arguments of a search.
+
+    Raises
+    ------
+    UsageError
+        When ``since`` is not a date.
+    """
+    since: str = arguments.get("since", "")
+    try:
+        moment = datetime.fromisoformat(since) if since else None
+        signed_since = moment and moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
+    return usecases.filters_of({**arguments, "since": signed_since})
+
+
+def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that decide which hits there are: a continuation is valid for these."""
+    return {name: value for name, value in arguments.items() if name not in _OF_AN_ANSWER}
+
+
+def make_continuation(begin: int | None, request: Mapping[str, Any], hits: Sequence[SearchResult] = ()) -> str | None:
+    """Return a continuation for position `begin` of the answer to `request`, with a digest of the hits before it.
+
+    None where there is no next part.
+    """
+    shown = [(hit.address, hit.passage.text) for hit in hits[:begin]]
+    return None if begin is None else f"{begin}.{_digest(request)}.{_digest(shown)}"
+
+
+def parse_continuation(continuation: str, request: Mapping[str, Any]) -> int:
+    """Return the position that a continuation stands for; 0 for an empty one.
+
+    Raises
+    ------
+    UsageError
+        When it is not a continuation, or belongs to another request.
+    """
+    begin, _, digests = continuation.partition(".")
+    if continuation and not (begin.isdecimal() and digests.startswith(f"{_digest(request)}.")):
+        raise UsageError("continuation belongs to another request, or to another version", hint=_HINT)
+    return int(begin or 0)
+
+
+async def answer_search(
+    search: Callable[[int], Awaitable[SearchReply]],
+    render: Callable[[SearchReply, int, int, int], Answer],
+    arguments: Mapping[str, Any],
+) -> Answer:
+    """Return the part of a search's answer that its continuation stands for, and the continuation for the next one.
+
+    Parameters
+    ----------
+    search
+        Called with a position; returns the hits of the page that contains it, and those before it.
+    render
+        Called with the reply, the position, the limit and the tokens that the answer may have.
+
+    Raises
+    ------
+    UsageError
+        When the continuation belongs to another request, or the hits before it have changed.
+    """
+    request, continuation, limit = request_of(arguments), arguments["continuation"], arguments["limit"]
+    begin = parse_continuation(continuation, request)
+    reply = await search(begin)
+    if continuation and continuation != make_continuation(begin, request, reply.hits):
+        raise UsageError("the hits before this part have changed: the index was updated meanwhile", hint=_HINT)
+    page = render(reply, begin, limit, arguments["max_tokens"])
+    # As many hits as were requested: there may be more, which the next page searches for.
+    may_have_more = begin < limit == len(reply.hits)
+    following = make_continuation(limit if page.end is None and may_have_more else page.end, request, reply.hits)
+    note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
+    explained = {"explain": explanation_json(reply)} if arguments["explain"] else {}
+    return Answer(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
+
+
+def _digest(value: object) -> str:
+    return sha256_hex(json.dumps(value, sort_keys=True, default=str).encode())[:12]
