@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from kiwi_rag.errors import UsageError
-from kiwi_rag.model import Document, Item, Passage, Section
+from kiwi_rag.model import Document, Item, Passage, RenderedLine, Section
 from kiwi_rag.wordpieces import Estimate, code, document_context, estimate_of, estimate_tokens, item_context
 
 SEPARATORS = ("\n\n", "\n", ". ", " ", "")
@@ -92,18 +92,30 @@ def split_document(document: Document) -> tuple[Passage, ...]:
     r"""Split a document into its passages, in the order of the file.
 
     The text of a passage equals its lines, joined by ``\n``; where one line alone is too long, it is a part of that
-    line. Every line that is not blank is in a passage.
+    line. Every line that is not blank is in a passage. Of a rendered document the same holds of its rendered lines: the
+    passage names the file and the lines of it that these are from, so the lines that parsing yields for them again are
+    the passage's text, except for what others on its first and last line have. A passage of an included file names it.
     """
     title, service = str(document.metadata.get("title", "")), str(document.metadata.get("service", ""))
     if title == PurePosixPath(document.path).name:
         title = ""  # a file under another name needs no new vectors
     found: list[Passage] = []
-    for section in joined(document.sections, document.content.split("\n"), DOCUMENTS):
-        context = document_context(title, section.heading, service)
-        sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
-        for text, first, last in _pieces(section, sizes):
-            found.append(Passage(len(found), text, context, section.heading, first, last, section.kind))
+    for file, sections in groupby(document.sections, key=attrgetter("file")):
+        rendered = None if file else document.rendered
+        lines = document.lines(file) if rendered is None else [line.text for line in rendered]
+        for section in joined(sections, lines, DOCUMENTS):
+            context = document_context(title, section.heading, service)
+            sizes = replace(DOCUMENTS, tokens=DOCUMENTS.tokens - estimate_tokens(context))
+            for text, *own in _pieces(section, sizes):
+                first, last = own if rendered is None else _origin(rendered[own[0] - 1 : own[1]])
+                found.append(Passage(len(found), text, context, section.heading, first, last, section.kind, file))
     return tuple(found)
+
+
+def _origin(rendered: Sequence[RenderedLine]) -> tuple[int, int]:
+    """Return the lines of the file that these are from; a notebook's file has the outputs of a cell before its code."""
+    numbers = [line.number for line in rendered]
+    return min(numbers), max(numbers)
 
 
 def _parts(section: Section, lines: Sequence[str]) -> Iterator[Section]:
@@ -136,7 +148,8 @@ class _Group(NamedTuple):
     def of(cls, section: Section) -> _Group:
         """Return a section as a group."""
         text = section.text.strip()
-        return cls(section, len(section.text), 0, bool(section.heading) and text.startswith("#") and "\n" not in text)
+        is_heading = bool(section.heading) and (text.startswith("#") or text == section.heading[-1])
+        return cls(section, len(section.text), 0, is_heading and "\n" not in text)
 
     def counted(self) -> int:
         """Return about how many word pieces it has."""

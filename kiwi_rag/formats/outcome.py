@@ -11,7 +11,7 @@ from itertools import accumulate, count
 from operator import add
 from typing import Any, NamedTuple
 
-from kiwi_rag.model import Finding, Item, Section, Severity, has_errors
+from kiwi_rag.model import Finding, Item, RenderedLine, Section, Severity, has_errors
 
 _MAX_HEADING = 200
 
@@ -91,6 +91,10 @@ class ParsedDocument:
     text of a section is that of its lines, joined by line feeds, unless several sections share one long line.
     ``service`` and ``domain`` are those that the content names; `parse` takes a service that the content does not
     name from the path (`kiwi_rag.formats.documents.service_of`), and a title from the file's name.
+
+    Readers of a rendered format (HTML, reStructuredText, AsciiDoc, MDX, notebooks) do not see the lines of the file.
+    Then ``rendered`` holds those that they see, each with the line of the file that it is from, sections count these
+    lines instead, and all else above is true of them: every rendered line that is not blank is in one section.
     """
 
     file_type: str
@@ -99,6 +103,7 @@ class ParsedDocument:
     service: str = ""
     domain: str = ""
     findings: tuple[Finding, ...] = ()
+    rendered: tuple[RenderedLine, ...] | None = None
 
 
 def line_starts(text: str) -> list[int]:
@@ -153,6 +158,43 @@ def flat(lines: Sequence[str], stretches: Iterable[Stretch]) -> tuple[Section, .
     """Return stretches that do not overlap as sections, blank ones left out."""
     found = (section(lines, s.start, s.end, tuple(map(one_line, s.heading)), s.kind) for s in stretches)
     return tuple(each for each in found if each)
+
+
+class HeadingPath:
+    """Collects where the sections of a file begin, under the path of the headings above them."""
+
+    _DEPTH = 8  # of nested headings, so that a path takes constant time
+
+    def __init__(self) -> None:
+        self.cuts: list[tuple[int, tuple[str, ...]]] = [(1, ())]
+        self._path: list[tuple[int, str]] = []
+
+    def open(self, level: int, text: str, line: int) -> None:
+        """Begin a section at a heading."""
+        above = [heading for heading in self._path if heading[0] < level]
+        self._set([*above[: self._DEPTH - 1], *([(level, text)] if text.strip() else [])], line)
+
+    def close(self, level: int, line: int) -> None:
+        """Begin a section of the heading above `level`, if there is one of that level or below."""
+        above = [heading for heading in self._path if heading[0] < level]
+        if len(above) < len(self._path):
+            self._set(above, line)
+
+    def title(self) -> str:
+        """Return the first heading."""
+        return next((one_line(heading[0]) for _, heading in self.cuts if heading), "")
+
+    def document(self, form: str, title: str, rendered: Sequence[RenderedLine]) -> ParsedDocument:
+        """Return a document of these lines, divided into sections."""
+        ends = [*(line - 1 for line, _ in self.cuts[1:]), len(rendered)]
+        cuts = zip(self.cuts, ends, strict=True)
+        found = (Stretch("section", line, end, heading) for (line, heading), end in cuts)
+        texts = [line.text for line in rendered]
+        return ParsedDocument(form, title or self.title(), flat(texts, found), rendered=tuple(rendered))
+
+    def _set(self, path: list[tuple[int, str]], line: int) -> None:
+        self._path = path
+        self.cuts.append((line, tuple(text for _, text in path)))
 
 
 def _tiles(outer: Stretch, line: int) -> Iterator[Stretch]:

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kiwi_rag.formats import markdown
-from kiwi_rag.formats.documents import parse as parse_document
+from kiwi_rag.formats.documents import WRITTEN, detect, parse_as
 from kiwi_rag.formats.knowledge import Metadata, front_matter, values
 from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, summary_of
 from kiwi_rag.model import Finding, Section
@@ -100,7 +100,8 @@ def other_sections(files: Mapping[str, bytes], main: str) -> Iterator[Section]:
             text = files[name].decode().removeprefix("\ufeff").replace("\r\n", "\n")
         except UnicodeDecodeError:
             continue  # step 0 of the gate has a finding about it
-        for section in parse_document(name, text).sections:
+        form = detect(name, text)
+        for section in parse_as(name, text, WRITTEN.get(form, form)).sections:  # a passage is signed lines
             yield replace(section, file=name, heading=tuple(map(_printable, section.heading)))
 
 

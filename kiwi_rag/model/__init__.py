@@ -12,6 +12,7 @@ from kiwi_rag.model.items import Finding as Finding
 from kiwi_rag.model.items import Item as Item
 from kiwi_rag.model.items import ItemState as ItemState
 from kiwi_rag.model.items import Passage as Passage
+from kiwi_rag.model.items import RenderedLine as RenderedLine
 from kiwi_rag.model.items import Section as Section
 from kiwi_rag.model.items import Severity as Severity
 from kiwi_rag.model.items import StoredItem as StoredItem

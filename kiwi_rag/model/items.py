@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from kiwi_rag.model.refs import ItemRef
 
@@ -70,6 +70,16 @@ class Section:
     file: str = ""
 
 
+class RenderedLine(NamedTuple):
+    """A line of a file as a reader of the rendered page sees it, and the line of the file that it is from.
+
+    Several may be from one line.
+    """
+
+    text: str
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """A parsed directive, script, knowledge entry or skill.
@@ -118,15 +128,19 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Document(Item):
-    """A file of a workspace that is no item. Its one file is its text after redaction, with line feeds as line ends.
+    """A file of a workspace that is no item. Its main file is its text after redaction, with line feeds as line ends.
+
+    The others are the files that it includes, by their paths below the root.
 
     ``ref`` names it by its path below the workspace's root, with slashes. Keys of ``metadata``, all strings:
     ``file_type`` (`kiwi_rag.formats.documents` lists them), ``title``, ``service``, ``domain``, ``last_modified``
     (ISO 8601, UTC) and ``git_commit`` (empty where unknown). ``source_sha256`` is the digest of the file's bytes
-    before decoding and redaction, which stays on this machine.
+    before decoding and redaction, which stays on this machine. ``rendered`` are the lines of a format whose reader does
+    not see the file's own lines; sections count these lines then, and passages say where they are from.
     """
 
     source_sha256: str = ""
+    rendered: tuple[RenderedLine, ...] | None = None
 
     @property
     def path(self) -> str:

@@ -220,7 +220,8 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
     is_document = hit.candidate.ref.item_type is ItemType.DOCUMENT
     ref = hit.candidate.ref if is_document else signed.ref
     main = path_of(root, ref) if root and not is_document else None  # made from what was verified
-    path = str(main.parent / passage.file if passage.file else main) if main else ref.item_id if is_document else ""
+    own = passage.file or ref.item_id if is_document else ""  # of a document, it may be a file that it includes
+    path = str(main.parent / passage.file if passage.file else main) if main else own
     return SearchResult(
         ref=ref, tier=hit.tier, tiers=(hit.tier,), shadows=(), passage=passage, metadata=signed.metadata,
         score=hit.score, parts=hit.parts, digest=stored.digest, key_id=signer.key_id, principal=signer.principal,

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import parse
-from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts
-from kiwi_rag.model import Document, Finding, ItemRef, ItemType, sha256_hex
+from kiwi_rag.formats.documents.includes import with_included
+from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts, section
+from kiwi_rag.model import Document, Finding, ItemRef, ItemType, content_digest, sha256_hex
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.validation import checks, injection, secrets
 from kiwi_rag.validation.admission import Policy
@@ -37,12 +38,20 @@ class DocumentFile:
 
     ``path`` is relative to the workspace's root. ``labels`` is metadata that is not from the file's content:
     ``last_modified``, ``git_commit``, the ``rules`` of the run, and ``service`` if the workspace's settings name one,
-    which takes precedence over a service that the content names.
+    which takes precedence over a service that the content names. ``included`` are the files that it includes, by path.
     """
 
     path: str
     data: bytes
     labels: Mapping[str, str] = field(default_factory=dict)
+    included: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of its bytes, and of those of the files that it includes."""
+        digest = sha256_hex(self.data)
+        digests = {name: sha256_hex(data) for name, data in self.included.items()}
+        return content_digest({**digests, self.path: digest}) if digests else digest
 
 
 def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | None, tuple[Finding, ...]]:
@@ -65,10 +74,30 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     # 1. Form, 2. Structure and 3. Metadata; 4. Permissions are for items only
     parsed = parse(file.path, text)
     # 6. Hidden instructions
-    text, removed = without_hidden(text, file.path, parsed.file_type)
-    parsed = parse(file.path, text) if removed else parsed
-    all_findings = (*findings, *removed, *parsed.findings)
-    return _document(file, text, parsed, all_findings), all_findings
+    if parsed.rendered is None or parsed.file_type not in injection.MARKDOWN:
+        text, removed = without_hidden(text, file.path, parsed.file_type)
+        parsed = parse(file.path, text) if removed else parsed
+        findings += removed
+    parsed, removed = _clean_rendered(parsed, file.path)
+    findings += removed
+    included = {name: _clean_included(name, data, findings) for name, data in sorted(file.included.items())}
+    parsed = with_included(parsed, file.path, text, included)
+    all_findings = (*findings, *parsed.findings)
+    if not parsed.sections:
+        empty = Finding("bounds.empty", "the file shows no text", 0, file.path, "", "warning")
+        return None, (*all_findings, empty)
+    return _document(file, {**included, file.path: text}, parsed, all_findings), all_findings
+
+
+def _clean_included(path: str, data: bytes, findings: list[Finding]) -> str:
+    """Return the text of an included file after steps 0, 5 and 6, and add what was found; all of its text is shown."""
+    text, found = decode(data, path)
+    for clean in (without_unseen, without_secrets):
+        text, removed = clean(text, path)
+        found += removed
+    text, removed = without_hidden(text, path, "text")
+    findings += [*found, *removed]
+    return text
 
 
 def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
@@ -86,7 +115,9 @@ def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
     return None
 
 
-def _document(file: DocumentFile, text: str, parsed: ParsedDocument, findings: tuple[Finding, ...]) -> Document:
+def _document(
+    file: DocumentFile, texts: Mapping[str, str], parsed: ParsedDocument, findings: tuple[Finding, ...]
+) -> Document:
     metadata = {"last_modified": "", "git_commit": ""}
     metadata |= {name: getattr(parsed, name) for name in ("file_type", "title", "service", "domain")}
     metadata |= {name: value for name, value in file.labels.items() if value}
@@ -94,13 +125,41 @@ def _document(file: DocumentFile, text: str, parsed: ParsedDocument, findings: t
     labels = clean_labels([*metadata.values(), *headings])
     return Document(
         ref=ItemRef(ItemType.DOCUMENT, file.path),
-        files={file.path: text.encode()},
+        files={name: text.encode() for name, text in texts.items()},
         main=file.path,
         metadata={name: labels[value] for name, value in metadata.items()},
         sections=tuple(replace(s, heading=tuple(labels[text] for text in s.heading)) for s in parsed.sections),
         findings=findings,
-        source_sha256=sha256_hex(file.data),
+        source_sha256=file.sha256,
+        rendered=parsed.rendered,
     )
+
+
+def _clean_rendered(parsed: ParsedDocument, path: str) -> tuple[ParsedDocument, list[Finding]]:
+    """Return a rendered document without what its file's text did not show: steps 0, 5 and 6 over the rendered lines.
+
+    Entities and escapes are decoded there, and of MDX and notebooks the rendered lines are Markdown.
+    """
+    if parsed.rendered is None:
+        return parsed, []
+    before = "\n".join(line.text for line in parsed.rendered)
+    text, found = without_unseen(before.encode("utf-8", "replace").decode(), path)
+    text, removed = without_secrets(text, path)
+    found += removed
+    if parsed.file_type in {*injection.MARKDOWN, "notebook"}:
+        text, removed = without_hidden(text, path, "markdown")
+        found += removed
+    if text == before:
+        return parsed, []
+    texts, rendered = text.split("\n"), parsed.rendered
+    lines = tuple(line._replace(text=text) for line, text in zip(rendered, texts, strict=True))
+    sections = (
+        replace(cleaned, file=s.file)
+        for s in parsed.sections
+        if (cleaned := section(texts, s.start_line, s.end_line, s.heading, s.kind))
+    )
+    placed = [replace(finding, line=lines[finding.line - 1].number) for finding in found]
+    return replace(parsed, rendered=lines, sections=tuple(sections)), placed
 
 
 def clean_labels(texts: Iterable[str]) -> Mapping[str, str]:

@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from kiwi_rag.formats import markdown
+from kiwi_rag.formats import elements, markdown
 from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding, Severity
-from kiwi_rag.validation import elements
 from kiwi_rag.validation.checks import MAX_FINDINGS
 
 # What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
-MARKDOWN = ("markdown", "adr")
+MARKDOWN = ("markdown", "adr", "mdx")
 SOURCE_CODE = ("java", "python")
 # Source code: "<!--" in it is part of a string, which its reader sees.
 _CODE = frozenset({

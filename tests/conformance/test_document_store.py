@@ -46,6 +46,20 @@ async def test_a_passage_tells_its_place_and_its_kind(documents: VectorStore) ->
     assert passage_digest(best.passage) == parse_index(admitted[0].envelope.payload).passages[1]
 
 
+async def test_a_document_with_an_included_file_is_stored_with_both_digests(documents: VectorStore) -> None:
+    admitted = document("a.md", ["first"], included={"src/b.py": b"second = 2"})
+    await documents.put([records_of(admitted)])
+    stored = await documents.get(ref("a.md"))
+    assert stored is not None
+    signed = parse_index(stored.envelope.payload)
+    assert set(signed.digests) == {"a.md", "src/b.py"}
+    assert stored.content_sha256 == signed.content_sha256 == admitted[0].item.content_sha256
+    found = await documents.search(query("second", await documents.statistics(("second",)), seed=1))
+    best = max(found.items, key=lambda candidate: candidate.bm25)
+    assert best.passage == admitted[1][1]
+    assert passage_digest(best.passage) == signed.passages[1]
+
+
 @ONE_LOOP
 async def test_both_scores_are_true(filled_documents: VectorStore) -> None:
     documents = filled_documents

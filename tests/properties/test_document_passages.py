@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 
 from hypothesis import given
@@ -10,7 +11,12 @@ from hypothesis import strategies as st
 from kiwi_rag.chunking import DOCUMENTS, TextChunker, split_document
 from kiwi_rag.formats.documents import parse_as
 from kiwi_rag.wordpieces import PROSE_KINDS, code, estimate_tokens, prose
-from tests.document_lines import as_document, assert_passages_are_the_lines, assert_sections_are_the_lines
+from tests.document_lines import (
+    as_document,
+    assert_passages_are_rendered,
+    assert_passages_are_the_lines,
+    assert_sections_are_the_lines,
+)
 
 ANY_LINE = st.one_of(
     st.sampled_from(["", " ", "\t", "\x0c", "\r", "\u2028", "}", "---", "..."]),
@@ -29,6 +35,20 @@ WORDS = {
                "if x:", "    x = 1", "else:", "async def h(): ..."],
     "plantuml": ["@startuml", "@enduml", "title Some", "a -> b", "' note"],
     "text": ["Title", "====="],
+}  # fmt: skip
+RENDERED = {
+    "rst": ["Title", "=====", "-----", ".. note:: Text", ".. py:function:: f(a)", "   :param a: b", "   content", "::",
+            ".. a comment", "   of two lines", ".. |a| replace:: b", "|a| and :ref:`x <y>`", ":class:`~a.B", "x`",
+            ".. code-block:: c", "   :caption: d", "   int x;", "* item", ".. _t:", "`a <http://b>`_", "__ http://c"],
+    "html": ["<main>", "</main>", "<h1>One</h1>", "<h2>", "Two</h2>", "<p>text", "</p>", "<pre>", "</pre>",
+             "<dl><dt class='sig'>f()</dt><dd>", "</dd></dl>", "<div hidden>", "</div>", "a &lt; b &#10; c", "<!--",
+             "<script>x()", "</script>", "<table><tr><td>1<td>2", "<nav>n</nav>", "x<br>y", "<title>T</title>", "<li>x",
+             "<article>", "</article>", "<a class='headerlink'>#</a>"],
+    "asciidoc": ["= Title", "== Two", "Three", "-----", "----", "////", "// note", ":a: b", "{a} <<x,y>>", "[NOTE]",
+                 "====", ".Block", "link:a[b]", "include::x[]", "++++", "|===", "|a |b"],
+    "mdx": ["# One", "## Two", "import a from 'b'", "export const title = 'T'", "export const a = [", "]", "<Box", "/>",
+            "a='b c'", "<Box>", "</Box>", "{/* c */}", "```js", "```", "<div style={{display: 'none'}}>", "</div>",
+            "`<A>`", "---", "title: x", "{/*", "rows={[{a: 'hidden', b: `c", "d`}]}", "<!-- c -->"],
 }  # fmt: skip
 FORMS = st.sampled_from(list(WORDS))
 
@@ -61,6 +81,38 @@ def test_no_passage_stands_within_the_one_before(file: tuple[str, str]) -> None:
     passages = split_document(as_document(content, parse_as("docs/a.x", content, form)))
     for first, second in pairwise(passages):
         assert second.end_line > first.end_line or second.start_line == first.end_line
+
+
+@st.composite
+def rendered_files(draw: st.DrawFn) -> tuple[str, str]:
+    form = draw(st.sampled_from(list(RENDERED)))
+    lines = draw(st.lists(st.one_of(st.sampled_from(RENDERED[form]), ANY_LINE), max_size=60))
+    return form, "\n".join(lines)
+
+
+CELLS = st.builds(
+    lambda kind, source, outputs: {"cell_type": kind, "outputs": outputs, "source": source},
+    st.sampled_from(["markdown", "code", "raw"]),
+    st.lists(st.one_of(st.sampled_from(["# One\n", "x = 1\n", "```\n", "\n", "a", ""]), ANY_LINE), max_size=12),
+    st.lists(
+        st.builds(lambda text: {"output_type": "stream", "text": text}, st.lists(ANY_LINE, max_size=20)), max_size=2
+    ),
+)
+NOTEBOOKS = st.builds(
+    lambda cells, indent: ("notebook", json.dumps({"cells": cells, "nbformat": 4}, indent=indent)),
+    st.lists(CELLS, max_size=6), st.sampled_from([None, 1]),
+)  # fmt: skip
+
+
+@given(st.one_of(rendered_files(), NOTEBOOKS))
+def test_passages_of_rendered_files_are_what_their_lines_show(file: tuple[str, str]) -> None:
+    form, content = file
+    parsed = parse_as("docs/a.x", content, form)
+    assert parsed.rendered is not None
+    assert_sections_are_the_lines(content, parsed)
+    passages = split_document(as_document(content, parsed))
+    assert_passages_are_rendered(content, parsed, passages)
+    assert parse_as("docs/a.x", content, form) == parsed
 
 
 @given(st.text(st.sampled_from("ab .\n漢"), max_size=400), st.integers(1, 60).flatmap(

@@ -6,7 +6,7 @@ a text, or at its headings, and linear.
 
 | file type | kinds of section |
 | --- | --- |
-| markdown | section, front-matter |
+| markdown, rst, html, asciidoc, notebook | section |
 | adr | context, drivers, options, decision, consequences, section |
 | openapi | info, endpoint, schema, definition |
 | asyncapi | info, channel, message, schema, definition |
@@ -28,9 +28,17 @@ from pathlib import PurePosixPath
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, flat, one_line
 from kiwi_rag.model import Finding
 
-FILE_TYPES = ("markdown", "adr", "openapi", "asyncapi", "yaml", "json", "java", "python", "plantuml", "text")
+FILE_TYPES = (
+    *("markdown", "adr", "openapi", "asyncapi", "yaml", "json", "java", "python", "plantuml", "text"),
+    *("rst", "html", "asciidoc", "notebook"),
+)
+WRITTEN = {"mdx": "markdown", "rst": "text", "html": "text", "asciidoc": "text", "notebook": "json"}
+"""The forms whose readers do not see the lines of the file, and those in which these lines are read as they stand."""
 _MODULES = {"adr": "markdown", "json": "structured", "yaml": "structured"}
-_NAMES = {"json": "JSON", "yaml": "YAML"}
+_NAMES = {
+    **{"json": "JSON", "yaml": "YAML", "rst": "reStructuredText", "html": "HTML", "asciidoc": "AsciiDoc"},
+    **{"mdx": "MDX", "notebook": "a notebook"},
+}
 _TITLE_AT_MOST = 80
 _START = re.compile(r"\s*@start[a-z]+\b[ \t]*(.*)", re.IGNORECASE)
 _END = re.compile(r"\s*@end[a-z]+\b", re.IGNORECASE)
@@ -41,12 +49,17 @@ _HEAD = 65_536
 _FORMS = {
     suffix: form
     for form, suffixes in {
-        "markdown": ".md .markdown .mdown .mdx .mkd",
+        "markdown": ".md .markdown .mdown .mkd",
         "python": ".py .pyi .pyw",
         "plantuml": ".puml .plantuml .iuml .pu .wsd",
         "json": ".json .jsonc .json5 .jsonl .ndjson .geojson .jsonld .webmanifest .code-workspace",
         "yaml": ".yaml .yml",
         "java": ".java",
+        "mdx": ".mdx",
+        "rst": ".rst .rest",
+        "html": ".html .htm .xhtml",
+        "asciidoc": ".adoc .asciidoc .asc",
+        "notebook": ".ipynb",
     }.items()
     for suffix in suffixes.split()
 }
@@ -68,6 +81,8 @@ _API = re.compile(r"^[\"']?(?:openapi|swagger|asyncapi)[\"']?:[ \t]*[\"']?\d", r
 _JSON_START = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[{\"\]])")
 _TITLE = re.compile(r"\s*# \S")
 _SUBTITLE = re.compile(r"^## \S", re.MULTILINE)
+_ASCIIDOC = re.compile(r"^={1,3} \S", re.MULTILINE)
+_RST = re.compile(r"^([=\-~^*#+\"])\1{2,}[ \t]*$", re.MULTILINE)
 _SERVICE = re.compile(r"svc-[a-z0-9]+(?:[-_][a-z0-9]+)*", re.IGNORECASE)
 
 
@@ -107,7 +122,7 @@ def _unreadable(path: str, text: str, form: str, error: MalformedSource) -> Pars
         code, message = "document.malformed", f"the file is not {name}, so it is indexed as plain text: {error}"
         hint = f"correct the file, or {hint}"
     finding = Finding(code, message, error.line, hint=hint, severity="warning")
-    file_type = "markdown" if form in {"markdown", "adr"} else "text"
+    file_type = "markdown" if form in {"markdown", "adr", "mdx"} else "text"
     return replace(_plain(text, "text"), file_type=file_type, title="", findings=(finding,))
 
 
@@ -167,8 +182,9 @@ def is_python(path: str, text: str) -> bool:
 
 
 def detect(path: str, text: str) -> str:
-    """Return how `text` is to be read: as ``markdown``, ``adr``, ``yaml``, ``json``, ``java``, ``python``, ``plantuml``
-    or ``text``. Whether YAML or JSON is an OpenAPI or AsyncAPI description shows once it is read.
+    """Return how `text` is to be read: as ``markdown``, ``adr``, ``yaml``, ``json``, ``java``, ``python``,
+    ``plantuml``, ``text`` or one of `WRITTEN`. Whether YAML or JSON is an OpenAPI or AsyncAPI description shows once
+    it is read.
     """
     suffix = PurePosixPath(path).suffix.lower()
     form, head = _FORMS.get(suffix, ""), text[:_HEAD]
@@ -179,6 +195,8 @@ def detect(path: str, text: str) -> str:
     if form == "json" and _KEY.match(head):
         return "yaml"
     if form == "java" and not _JAVA.search(head):
+        return "text"
+    if suffix == ".asc" and not _ASCIIDOC.search(head):  # many are keys and signatures
         return "text"
     # What follows the last dot of a name such as "notes-1.2" is no suffix.
     is_open = suffix in _OPEN or suffix[1:].isdigit()
@@ -200,7 +218,13 @@ def _by_content(path: str, text: str, head: str) -> str:
         return "yaml"
     if _TITLE.match(head) and _SUBTITLE.search(head):
         return _prose(path, text)
-    return "text"
+    return "rst" if _RST.search(head) and _is_rst(head) else "text"
+
+
+def _is_rst(head: str) -> bool:
+    from kiwi_rag.formats.documents.rst import is_rst
+
+    return is_rst(head)
 
 
 def _prose(path: str, text: str) -> str:

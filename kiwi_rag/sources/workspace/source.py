@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable
-from kiwi_rag.model import ItemRef, sha256_hex
+from kiwi_rag.formats.documents.includes import MAX_INCLUDED_BYTES, find_includes
+from kiwi_rag.model import ItemRef
 from kiwi_rag.signing.statement import MAX_PATH_CHARACTERS, is_nameable
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
@@ -76,8 +77,24 @@ class WorkspaceSource(Source):
         service = self.workspace.service_of(path)
         labels = {"last_modified": modified, "git_commit": self.commit, "service": service}
         changed_ns = max(entry.st_mtime_ns, entry.st_ctime_ns)
-        file = DocumentFile(path, data, labels)
-        return SourceContent(file, sha256_hex(data), "", entry.st_size, changed_ns)
+        file = DocumentFile(path, data, labels, self._included(path, data))
+        # The times of a file do not tell whether one that it includes has changed.
+        return SourceContent(file, file.sha256, "", entry.st_size, 0 if file.included else changed_ns)
+
+    def _included(self, path: str, data: bytes) -> Mapping[str, bytes]:
+        """Return the files that a document includes: text below the root that no pattern ignores, not through links."""
+        if b"literalinclude::" not in data and b"{*" not in data and b"{!" not in data:
+            return {}
+        included: dict[str, bytes] = {}
+        for include in find_includes(path, data.decode("utf-8", "replace")):
+            for name in include.paths:
+                with suppress(FileNotFoundError, SourceUnreadable):
+                    found, _ = read_below(self.workspace.resolved, name, MAX_INCLUDED_BYTES)
+                    is_text = len(found) <= MAX_INCLUDED_BYTES and b"\0" not in found and is_nameable(name)
+                    if is_text and not is_path_ignored(self.workspace.root, name):
+                        included[name] = found
+                    break
+        return included
 
 
 # Binary by their suffix. Of any other file the content decides, when it is read.
