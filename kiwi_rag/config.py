@@ -6,7 +6,6 @@ are sent or which model weights are loaded: those keys are refused in it.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 from kiwi_rag.errors import ConfigError
 from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
+from kiwi_rag.system import user_id
 
 PROJECT_FOLDER = ".ai"
 WORKSPACE_STORES = ("local", "qdrant", "registry")
@@ -102,10 +102,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The settings, and the source of each."""
+    """The settings, the source of each, and ``notices`` about variables of other programs that have no effect."""
 
     settings: Settings
     origins: tuple[Origin, ...]
+    notices: tuple[str, ...] = ()
 
 
 # Keys below ``vector_store:`` in a file that another program shares, and the settings that they set.
@@ -116,8 +117,16 @@ _FOREIGN_KEYS: Mapping[str, str] = {
     "context_results": "limit",
 }
 
+# Variables of other programs → the setting that they stand for, and how their value is read; None: it is not used.
+ALIASES: Mapping[str, tuple[str, Callable[[str], str | None]]] = {
+    "KONG_AI_URL": ("embedding_base_url", lambda url: f"{url.rstrip('/')}/ai"),  # its routes: docs/gateway.md
+    "OPENAI_API_KEY": ("embedding_api_key", str),
+    "QDRANT_URL": ("qdrant_url", str),
+    "VECTOR_BACKEND": ("workspace_store", {"chromadb": "local", "qdrant": "qdrant"}.get),
+}
+
 # Settings that have an effect with some embedding providers only.
-_LOCAL, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
+LOCAL_PROVIDERS, _REMOTE = ("onnx", "sentence-transformers"), ("openai", "ollama")
 _OF_LOCAL = {"embedding_model_dir", "threads"}
 _OF_REMOTE = {name for name in _FIELDS if name.startswith("embedding_")} - {
     "embedding_provider", "embedding_model", "embedding_model_dir"
@@ -151,9 +160,39 @@ def resolve(
         given += [(name, value, str(path)) for name, value in _from_project(path).items()]
     given += [(name, environ[variable], variable) for name in _FIELDS if (variable := _variable(name, environ))]
     given += [(name, value, "flag") for name, value in (flags or {}).items() if value is not None]
+    others, notices = _read_aliases(environ, {name: (value, source) for name, value, source in given})
     origins = {name: Origin(name, setting.default, "default") for name, setting in _FIELDS.items()}
-    origins |= {name: Origin(name, _convert(name, value, source), source) for name, value, source in given}
-    return Resolved(Settings(**{name: one.value for name, one in origins.items()}), tuple(origins.values()))
+    origins |= {name: Origin(name, _convert(name, value, source), source) for name, value, source in others + given}
+    values = {name: one.value for name, one in origins.items()}
+    return Resolved(Settings(**values), tuple(origins.values()), tuple(notices))
+
+
+def _read_aliases(
+    environ: Mapping[str, str], given: Mapping[str, tuple[Any, str]]
+) -> tuple[list[tuple[str, Any, str]], list[str]]:
+    """Return the settings that variables of other programs give, and a notice for each that is not used.
+
+    A setting that is given under Kiwi's own name goes first. OpenAI's key is used for OpenAI's server alone: another
+    server must not receive it.
+    """
+    found: list[tuple[str, Any, str]] = []
+    notices = []
+    provider, _ = given.get("embedding_provider", (Settings().embedding_provider, ""))
+    has_own_server = "embedding_base_url" in given or bool(environ.get("KONG_AI_URL"))
+    for variable in filter(environ.get, ALIASES):
+        name, read = ALIASES[variable]
+        value = read(environ[variable])
+        if name in given:
+            notices.append(f"{variable} is not used: {given[name][1]} sets {name}")
+        elif value is None:
+            notices.append(f"{variable} is not used: Kiwi knows the values chromadb and qdrant of it")
+        elif name.startswith("embedding_") and provider != "openai":
+            notices.append(f"{variable} is not used: it takes KIWI_EMBEDDING_PROVIDER=openai, and that is {provider}")
+        elif variable == "OPENAI_API_KEY" and has_own_server:
+            notices.append(f"{variable} is not used: the server is not OpenAI's; its key is KIWI_EMBEDDING_API_KEY")
+        else:
+            found.append((name, value, variable))
+    return found, notices
 
 
 def find_project(start: Path, home: Path) -> Path | None:
@@ -162,7 +201,7 @@ def find_project(start: Path, home: Path) -> Path | None:
     A folder that belongs to another user, or is a link out of its parent, is skipped. Otherwise any user with write
     access to a folder above (``/tmp``) could set the configuration of all projects below it.
     """
-    owners = {0, os.geteuid()}
+    owners = {0, user_id()}
     with suppress(OSError):
         owners.add(start.stat().st_uid)  # for root in a container, or with sudo, in another user's checkout
     for folder in (start, *start.parents):
@@ -231,17 +270,21 @@ def _from_project(path: Path) -> dict[str, Any]:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        data, _ = read_regular(path, MAX_BYTES, follow_links=True)
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     import yaml
 
     try:
-        text = read_regular(path, MAX_BYTES, follow_links=True)[0].decode()
+        text = data.decode()
         if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             raise ConfigError(f"{path} is over 64 KiB or has YAML aliases", hint="shorten it, and write aliases out")
         _check_unique(yaml.compose(text), path)
         document = yaml.safe_load(text) or {}
-    except (FileNotFoundError, NotADirectoryError, NotRegularFile):
-        return {}
-    except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from None  # the cause quotes the file
     if not isinstance(document, dict):
         raise ConfigError(f"{path} does not hold keys and values", hint="write one setting a line, as in: limit: 10")
@@ -254,7 +297,7 @@ def _reason(error: Exception) -> str:
 
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"{error.problem} in line {error.problem_mark.line + 1}"
-    return (error.strerror or "") if isinstance(error, OSError) else type(error).__name__
+    return type(error).__name__
 
 
 def _check_unique(node: Any, path: Path) -> None:
@@ -284,6 +327,8 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: 'vector_store' does not hold keys and values")
     for name in values:
         if name not in _FIELDS:
+            import difflib
+
             similar = difflib.get_close_matches(str(name), _FIELDS, n=1)
             suggestion = f"did you mean {similar[0]!r}? " if similar else ""
             hint = f"{suggestion}kiwi config --resolved lists the keys"
@@ -298,9 +343,9 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def _check_provider(values: Mapping[str, Any], path: Path) -> None:
     """Raise `ConfigError` for keys without effect with the embedding provider that the same file names."""
     provider = values.get("embedding_provider")
-    if provider not in (*_LOCAL, *_REMOTE):
+    if provider not in (*LOCAL_PROVIDERS, *_REMOTE):
         return
-    others, of_others = (_REMOTE, _OF_REMOTE) if provider in _LOCAL else (_LOCAL, _OF_LOCAL)
+    others, of_others = (_REMOTE, _OF_REMOTE) if provider in LOCAL_PROVIDERS else (LOCAL_PROVIDERS, _OF_LOCAL)
     idle = [name for name in values if name in of_others]
     _refuse_idle(path, idle, f"with embedding_provider {provider}", f"they have an effect with {' and '.join(others)}")
 

@@ -102,6 +102,19 @@ def span(name: str, **attributes: Value) -> Iterator[SetAttributes]:
             raise
 
 
+@contextmanager
+def current_span(**attributes: Value) -> Iterator[SetAttributes]:
+    """Add to the current span, which the caller's caller has opened."""
+    if not _tracers:
+        yield lambda **_: None
+        return
+    from opentelemetry.trace import get_current_span
+
+    current = get_current_span()
+    current.set_attributes(_prefixed(attributes))
+    yield lambda **more: current.set_attributes(_prefixed(more))
+
+
 def _prefixed(attributes: Mapping[str, Value]) -> dict[str, Value]:
     return {f"kiwi.{name}": value for name, value in attributes.items()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from kiwi_rag import __version__
 from kiwi_rag.cli.session import GLOBAL_OPTIONS, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
+from kiwi_rag.system import accept_all_characters
 from kiwi_rag.telemetry import tracing
 
 # Name → (module, attribute, line in the list of commands), in the order in which a new user needs them.
@@ -88,6 +90,7 @@ def kiwi(ctx: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run the command line, and turn errors into messages and exit codes."""
+    accept_all_characters(sys.stdout)
     session = Session.before_parsing(arguments, _COMMANDS)
     try:
         with tracing(process_environment()):

@@ -23,6 +23,7 @@ from kiwi_rag.config import find_project, home_of, process_environment, resolve
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
 from kiwi_rag.local_service import terminal_columns
 from kiwi_rag.services import Services
+from kiwi_rag.system import call_on_signals
 from kiwi_rag.telemetry import append_error, begin_run, configure_log
 
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
@@ -78,7 +79,9 @@ class Session:
             async with app:
                 return await work(app)
 
-        return asyncio.run(opened())
+        # On Windows the default loop is another one, with which psycopg does not work.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            return runner.run(opened())
 
     def begin_run(self) -> None:
         """Begin a run of this command, to which the cost of remote embedding is counted."""
@@ -194,8 +197,7 @@ class Session:
                     report(outcome)
 
         reporting = asyncio.create_task(report_all())
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, reporting.cancel)
+        call_on_signals(reporting.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await reporting
 

@@ -125,9 +125,11 @@ def init(session: Session, folder: Path) -> None:
 @option("--resolved", is_flag=True, help="Also show the source of each value.")
 def show_config(session: Session, resolved: bool) -> None:
     """Show the current settings: defaults < ~/.ai/config.yaml < .ai/config.yaml < KIWI_* < flags."""
-    origins = session.app().resolved.origins
-    lines = (f"{o.name}: {o.shown}" + (f"  # {o.source}" if resolved else "") for o in origins)
-    data = {o.name: {"value": o.shown, "from": o.source} for o in origins}
+    found = session.app().resolved
+    for notice in found.notices:
+        session.notify(notice)
+    lines = (f"{o.name}: {o.shown}" + (f"  # {o.source}" if resolved else "") for o in found.origins)
+    data = {o.name: {"value": o.shown, "from": o.source} for o in found.origins}
     session.print_data(data, map(render.safe, lines))
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,6 @@ from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
-from kiwi_rag.integrations import git_hooks
-from kiwi_rag.integrations.git_hooks import HookPlan
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
@@ -30,6 +28,9 @@ from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.status import collect_workspace_status
+
+if TYPE_CHECKING:
+    from kiwi_rag.integrations.git_hooks import HookPlan
 
 ROOT = click.argument("root", type=FOLDER, required=False, default=None)
 STORE = option("--store", choices=WORKSPACE_STORES, help="Store of the index. Default: the setting workspace_store.")
@@ -244,6 +245,8 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 @option("--remove", is_flag=True, help="Remove Kiwi's lines again.")
 def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
     """Install git hooks that update the index in the background after merges, branch checkouts and rebases."""
+    from kiwi_rag.integrations import git_hooks
+
     workspace = (root or session.find_project() or Path.cwd()).absolute()
     plan = git_hooks.plan_removal(workspace) if remove else git_hooks.plan_install(workspace, local=local)
     plan.apply()
@@ -255,19 +258,23 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
 
 
 def _report_hooks(session: Session, plan: HookPlan) -> None:
+    from kiwi_rag.integrations.git_hooks import FOLDER
+
     changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
     session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]}, ())
     lines = [*map(str, plan.changes)]
     if plan.hooks_path is not None:
-        lines.append(f"set core.hooksPath to {git_hooks.FOLDER}" if plan.hooks_path else "unset core.hooksPath")
+        lines.append(f"set core.hooksPath to {FOLDER}" if plan.hooks_path else "unset core.hooksPath")
     lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
     session.notify("\n".join(lines) or "nothing to change")
 
 
 def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None:
+    from kiwi_rag.integrations.git_hooks import FOLDER
+
     if not (workspace / PROJECT_FOLDER).is_dir():
         session.notify(f"the hooks update an existing index only; create it with: kiwi workspace index {workspace}")
     if shutil.which("kiwi") is None:
         session.notify("kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
-        session.notify(f"next: git add {git_hooks.FOLDER}; after cloning the repository run kiwi workspace hooks once")
+        session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")

@@ -17,25 +17,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
-from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
-from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider, RemoteEmbeddingProvider
-from kiwi_rag.embedding.usage import UsageLog, parse_prices
 from kiwi_rag.embedding.weights import INT8_MODEL, MODEL, ModelSource
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
 from kiwi_rag.model import Vector, sha256_hex
 
+if TYPE_CHECKING:
+    from kiwi_rag.embedding.remote import RemoteEmbeddingProvider
+
 _log = logging.getLogger(__name__)
 _LOCAL = {"onnx": OnnxEmbeddingProvider, "sentence-transformers": SentenceTransformersEmbeddingProvider}
 _MODELS = {"onnx": (INT8_MODEL, MODEL), "sentence-transformers": (MODEL,)}  # of `_LOCAL`, the default first
-_REMOTE: dict[str, type[RemoteEmbeddingProvider]] = {
-    "openai": OpenAIEmbeddingProvider,
-    "ollama": OllamaEmbeddingProvider,
-}
-PROVIDERS = (*_LOCAL, *_REMOTE)
+PROVIDERS = (*_LOCAL, "openai", "ollama")
 _FALLBACK = re.compile(r"(?:(?P<kind>openai|ollama)\s+)?(?P<url>\S*://\S*)(?:\s+(?P<model>\S+))?")
 PROBE = "The night shift found the backup by its date, restored 42 tables & went home at 03:15; nobody had noticed."
 _PROBE_DIGEST = hashlib.sha256(PROBE.encode()).digest()
@@ -125,13 +122,18 @@ def remote_providers(name: str, model: str, cache_dir: Path, options: ServerOpti
     UsageError
         If the list of fallbacks or their keys are not as `ServerOptions` says.
     """
+    from kiwi_rag.embedding.endpoint import Endpoint
+    from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider
+    from kiwi_rag.embedding.usage import UsageLog, parse_prices
+
+    kinds = {"openai": OpenAIEmbeddingProvider, "ollama": OllamaEmbeddingProvider}
     usage = UsageLog(cache_dir / "usage.jsonl", parse_prices(options.prices))
 
     def provider(kind: str, url: str, model: str, key: str) -> RemoteEmbeddingProvider:
         limits = {"batch_texts": options.batch_texts, "batch_tokens": options.batch_tokens}
-        return _REMOTE[kind](Endpoint(url, key), model, options.dimension, usage, **limits)
+        return kinds[kind](Endpoint(url, key), model, options.dimension, usage, **limits)
 
-    first = provider(name, options.base_url or _REMOTE[name].default_url, model, options.api_key)
+    first = provider(name, options.base_url or kinds[name].default_url, model, options.api_key)
     entries = [entry.strip() for entry in options.fallbacks.split(",") if entry.strip()]
     keys = [key.strip() for key in options.fallback_keys.split(",")] if options.fallback_keys.strip() else []
     if len(keys) > len(entries):

@@ -132,6 +132,9 @@ class ModelSource:
 
 
 def _require_digest(path: Path | str, expected: str, got: str) -> None:
+    if other := next((model for model, digest in ONNX_SHA256.items() if digest == got != expected), ""):
+        hint = f"set KIWI_EMBEDDING_MODEL={other}, or put model.safetensors beside it, from which Kiwi makes either"
+        raise ModelUnavailable(f"{path} is the model {other}, and another one is set", hint=hint)
     if got != expected:
         raise ModelUnavailable(
             f"{path} is not the pinned model file: expected sha256 {expected}, got {got}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.formats import skill
@@ -146,7 +146,7 @@ def _problem(path: Path, code: str, message: str, hint: str) -> Finding:
     return Finding(code, message, path=display_path(path), hint=hint)
 
 
-def item_id_of(relative: str | Path) -> str:
+def item_id_of(relative: str | PurePath) -> str:
     """Return the item id that a path relative to its type's folder stands for.
 
     Raises
@@ -154,8 +154,8 @@ def item_id_of(relative: str | Path) -> str:
     InvalidItemId
         If the path is absolute, climbs with ``..``, or spells no legal id.
     """
-    path = Path(relative)
-    if path.is_absolute() or ".." in path.parts or not path.name:
+    path = relative if isinstance(relative, PurePath) else PurePath(relative)
+    if path.anchor or ".." in path.parts or not path.name:
         raise InvalidItemId(f"{str(relative)!r} is not below the folder of its items", hint="name an item below .ai/")
     return check_item_id(path.with_suffix("").as_posix())
 

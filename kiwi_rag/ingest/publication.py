@@ -11,7 +11,6 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
 from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map
-from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
 from kiwi_rag.model import Admission, ItemRef, Visibility
 from kiwi_rag.sources.source import read
 from kiwi_rag.stores.base import VectorStore
@@ -102,6 +101,8 @@ class PublishRun:
         """Make a published item searchable if this role may; return whether it is. The receipt stays valid."""
         if not self._may_index:
             return False
+        from kiwi_rag.ingest.registry_indexer import concerns_one_item, index_admitted
+
         try:
             return await index_admitted(admission, self.to, self.writer)
         except KiwiError as error:

@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from kiwi_rag import __version__
+from kiwi_rag.system import is_open_to_others, user_id
 
 MAX_REQUEST = 1 << 20
 MAX_ANSWER = 64 << 20
@@ -38,7 +39,7 @@ SERVED = frozenset({"search", "show", "list"})
 
 OTHER_NETWORK = "it was started with other variables for connections (PG*, *_proxy, SSL_CERT_*, NETRC)"
 
-_SENT = frozenset({"HOME", "NO_COLOR"})
+_SENT = frozenset({"HOME", "NO_COLOR", "KONG_AI_URL", "OPENAI_API_KEY", "QDRANT_URL", "VECTOR_BACKEND"})
 _NEVER_SENT = frozenset({"KIWI_SIGNING_KEY", "KIWI_KEY_PASSPHRASE", "KIWI_MCP_TOKEN"})
 
 
@@ -109,9 +110,9 @@ def unsafe_reason(folder: str) -> str:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         return f"{folder} is a link or not a folder"
-    if found.st_uid != os.geteuid():
+    if found.st_uid != user_id():
         return f"{folder} belongs to another user"
-    return f"{folder} is accessible to other users" if found.st_mode & 0o077 else ""
+    return f"{folder} is accessible to other users" if is_open_to_others(found.st_mode) else ""
 
 
 def socket_in(folder: str) -> str:
@@ -128,4 +129,4 @@ def is_own(line: socket.socket) -> bool:
     if option is None:
         return True
     _, uid, _ = _PEER.unpack(line.getsockopt(socket.SOL_SOCKET, option, _PEER.size))
-    return bool(uid == os.geteuid())
+    return bool(uid == user_id())

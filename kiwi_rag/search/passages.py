@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from kiwi_rag.lexical import max_term_score, terms
 from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
 from kiwi_rag.search.diversify import NEAR, CopyIndex
+from kiwi_rag.search.document_state import read_document_state
 from kiwi_rag.search.hits import MAX_NAMED, Choice
 from kiwi_rag.search.ranking import RankedHit, default_weights, passage_legs, sort_key
-from kiwi_rag.search.state import read_document_state
 from kiwi_rag.search.tier_query import TierQuery, collect_candidates
 
 PATH_SHARE = 0.05

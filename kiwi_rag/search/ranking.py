@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -226,7 +225,7 @@ _HINT = "a JSON file with an object 'weights', or shares such as alpha=0.8,first
 @lru_cache(maxsize=1)
 def default_weights() -> FusionWeights:
     """Return the tuned weights; ``weights.json`` names the queries they were tuned and measured on."""
-    text = resources.files("kiwi_rag.search").joinpath("weights.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("weights.json").read_text(encoding="utf-8")
     return _weights(json.loads(text)["weights"].items(), FusionWeights(0.0))
 
 

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery
+from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery, Vector
 from kiwi_rag.search.corrections import spell_out
 from kiwi_rag.search.diversify import ItemChoice
 from kiwi_rag.search.hits import Verifier
-from kiwi_rag.search.passages import PassageChoice
 from kiwi_rag.search.ranking import check_weights, weights_of
 from kiwi_rag.search.tier_query import TierQuery, fetch_candidates, fetch_deeper, prepare_query
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.telemetry import span
+from kiwi_rag.telemetry import current_span, span
+
+if TYPE_CHECKING:
+    from kiwi_rag.search.passages import PassageChoice
 
 DEEPER = 5
 """By which factor the depth of a leg grows when hits are missing."""
@@ -53,27 +56,30 @@ class Searcher:
         self._embed = embed
         self._deadline = deadline
 
-    async def search(self, query: SearchQuery) -> SearchReply:
+    async def search(self, query: SearchQuery, vector: Awaitable[Vector] | None = None) -> SearchReply:
         """Embed the query, search each collection, rank, apply shadowing, and verify.
+
+        `vector` is the query's if its embedding has begun already, in the span of this search.
 
         A tier that fails costs at most its deadline, from its first request to its last verified hit, and the reply
         names it: a failure never makes the reply shorter without a notice. Raises `UsageError` for an invalid query,
         `EmbeddingError` when the model fails.
         """
         check_query(query)
-        with span("kiwi.search", source=query.source, limit=query.limit) as set_attributes:
-            reply = await self._search(query)
+        attributes: dict[str, Any] = {"source": query.source, "limit": query.limit}
+        with current_span(**attributes) if vector else span("kiwi.search", **attributes) as set_attributes:
+            reply = await self._search(query, vector)
             set_attributes(hits=len(reply.hits), refused=len(reply.refused), complete=reply.complete)
             return reply
 
-    async def _search(self, query: SearchQuery) -> SearchReply:
+    async def _search(self, query: SearchQuery, vector: Awaitable[Vector] | None) -> SearchReply:
         started = time.monotonic()
         tier_queries = [TierQuery(one, self._deadline) for one in self._collections]
-        store_query, corrections, embedding = await prepare_query(query, tier_queries, self._embed)
+        store_query, corrections, embedding = await prepare_query(query, tier_queries, self._embed, vector)
         trusts = await asyncio.to_thread(_read_trusts, tier_queries)
         verifier = Verifier(tier_queries, trusts, store_query.fingerprint)
         workspace = next((tq for tq in tier_queries if tq.tier.workspace), None)
-        choice = (PassageChoice if workspace else ItemChoice)(query, tier_queries, verifier)
+        choice = _choice_type(workspace is not None)(query, tier_queries, verifier)
         store_query, rounds = await _choose(choice, store_query, tier_queries, query.limit)
         hits = await choice.finish()
         refused = [*verifier.refused, *(hit for tq in tier_queries for hit in _record_unreadable(tq))]
@@ -91,6 +97,15 @@ class Searcher:
         return SearchReply(
             query, hits, outcomes, tuple(refused), explanation, corrections, choice.kind, gone, unfinished, close
         )
+
+
+def _choice_type(of_documents: bool) -> type[ItemChoice | PassageChoice]:
+    """Return the class that chooses the hits; that of documents needs the gate, which a search of items does not."""
+    if not of_documents:
+        return ItemChoice
+    from kiwi_rag.search.passages import PassageChoice
+
+    return PassageChoice
 
 
 async def _choose(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -180,15 +180,18 @@ async def _stop(task: asyncio.Task[Any]) -> None:
 
 
 async def prepare_query(
-    query: SearchQuery, tier_queries: Sequence[TierQuery], embed: EmbeddingProvider
+    query: SearchQuery,
+    tier_queries: Sequence[TierQuery],
+    embed: EmbeddingProvider,
+    begun: Awaitable[Vector] | None = None,
 ) -> tuple[StoreQuery, dict[str, str], float]:
-    """Embed a query and fetch every tier's statistics meanwhile.
+    """Embed a query, unless that has `begun`, and fetch every tier's statistics meanwhile.
 
     Over items words that occur in no tier are corrected. Returns the query for the stores, the corrections
     (word → the word to search for), and the seconds that the embedding took.
     """
     terms, corrected = query_terms(query.text), dict[str, str]()
-    embedding = asyncio.ensure_future(_embed(query.text, embed))
+    embedding = asyncio.ensure_future(_timed(begun or embed.query(query.text)))
     statistics = await fetch_statistics(tier_queries, terms)
     if not any(tq.tier.workspace for tq in tier_queries):  # identifiers of code are not misspelt words
         terms, corrected = await correct_terms(tier_queries, query.text, terms, statistics)
@@ -262,9 +265,9 @@ def collect_candidates(tier_queries: Sequence[TierQuery]) -> list[RankedHit]:
     ]
 
 
-async def _embed(text: str, embed: EmbeddingProvider) -> tuple[Vector, float]:
+async def _timed(vector: Awaitable[Vector]) -> tuple[Vector, float]:
     started = time.monotonic()
-    return await embed.query(text), time.monotonic() - started
+    return await vector, time.monotonic() - started
 
 
 async def _fetch_statistics(tier_query: TierQuery, terms: Sequence[str]) -> None:

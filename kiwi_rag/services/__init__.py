@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Self
 from kiwi_rag import config
 from kiwi_rag.collection import RANKS, Collection, tier_names
 from kiwi_rag.errors import NotFound, StoreError
-from kiwi_rag.model import sha256_hex
+from kiwi_rag.model import Vector, sha256_hex
 from kiwi_rag.services.registry import RegistryConnection
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.sources.file_states import FileStates
+from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
@@ -195,6 +197,26 @@ class Services(ClosesOpened):
         )
         self._opened.callback(provider.close)
         return provider
+
+    @asynccontextmanager
+    async def begin_embedding(self, query: str) -> AsyncIterator[Awaitable[Vector] | None]:
+        """Begin to embed a query in a thread, which loads the model while the caller imports and opens the tiers.
+
+        The block is the span of the search.
+
+        None with a remote provider: nothing is sent to it before the query was checked.
+        """
+        if self.settings.embedding_provider not in config.LOCAL_PROVIDERS:
+            yield None
+            return
+        with span("kiwi.search"):
+            vector = asyncio.ensure_future(self.embed.query(query))
+            vector.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may fail first
+            await asyncio.sleep(0)  # the thread starts
+            try:
+                yield vector
+            finally:
+                vector.cancel()
 
     @property
     def writer(self) -> IngestContext:

@@ -150,10 +150,11 @@ class Workspace(ClosesOpened):
 
     async def search(self, query: SearchQuery, hint: str = "kiwi workspace index") -> SearchReply:
         """Search the documents; raises as `indexed_tier`."""
-        from kiwi_rag.search import Searcher
+        async with self._app.begin_embedding(query.text) as vector:
+            from kiwi_rag.search import Searcher
 
-        searcher = Searcher([self.indexed_tier(hint)], self._app.embed, self._app.settings.deadline)
-        return await searcher.search(query)
+            searcher = Searcher([self.indexed_tier(hint)], self._app.embed, self._app.settings.deadline)
+            return await searcher.search(query, vector)
 
     @property
     def outer(self) -> Path | None:

@@ -13,6 +13,7 @@ from kiwi_rag.errors import KeyUnavailable, NotFound, UsageError
 from kiwi_rag.model import Document, Envelope, Item, Passage, sha256_hex
 from kiwi_rag.signing import dsse, statement
 from kiwi_rag.storage.atomic import atomic_write, create_file
+from kiwi_rag.system import is_open_to_others
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -160,7 +161,7 @@ def load(name: str, folder: Path, passphrase: str | None) -> SigningKey:
         raise NotFound(f"there is no key named {name!r} in {folder}", hint="kiwi keys list; kiwi keys new") from error
     except OSError as error:
         raise KeyUnavailable(f"cannot read {path}: {error.strerror}") from error
-    if mode & 0o077:
+    if is_open_to_others(mode):
         raise KeyUnavailable(f"other users can read the private key {path}", hint=f"chmod 600 {path}")
     return from_pem(name, pem, passphrase)
 

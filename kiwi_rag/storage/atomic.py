@@ -11,7 +11,6 @@ happens.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import stat
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kiwi_rag.errors import KiwiError, SourceUnreadable, StoreError
+from kiwi_rag.system import HAS_MODES, OPENS_FOLDERS
 
 
 def atomic_write(
@@ -53,6 +53,7 @@ def atomic_file(
         _set_rights(file.fileno(), mode, path if keep_rights else None)
         yield file
         _flush(file)
+        file.close()  # Windows does not rename an open file
         Path(file.name).replace(path)
     if durable:
         _sync_folder(path.parent)
@@ -148,6 +149,8 @@ def _temporary_folder(path: Path) -> tempfile.TemporaryDirectory[str]:
 
 def _exchange(first: Path, second: Path) -> bool:
     """Exchange two folders by one system call; return False where there is none, or the file system lacks it."""
+    if not OPENS_FOLDERS:  # Windows: neither such a call nor a library of that name
+        return False
     library = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(first), os.fsencode(second)
     if hasattr(library, "renameat2"):  # Linux: RENAME_EXCHANGE, relative to AT_FDCWD
@@ -168,6 +171,8 @@ def _temporary(path: Path) -> Iterator[IO[bytes]]:
 
 def _set_rights(descriptor: int, mode: int, model: Path | None = None) -> None:
     """Set the rights of an open file that is still empty, so that its content is never readable with other rights."""
+    if not HAS_MODES:
+        return
     if model and model.exists():
         before = model.stat()
         mode = stat.S_IMODE(before.st_mode)
@@ -182,7 +187,9 @@ def _flush(file: IO[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush the folder, which holds the new name, to the disk."""
+    """Flush the folder, which holds the new name, to the disk. On Windows the file system writes it by itself."""
+    if not OPENS_FOLDERS:
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -229,10 +236,12 @@ def acquire_lock(path: Path, seconds: float, busy: Callable[[], KiwiError]) -> A
         raise busy() from error
 
 
-def try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file until it is closed, at once or not at all; return whether it is locked."""
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file or folder until it is closed, at once or not at all; return whether it is. POSIX only."""
+    import fcntl
+
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -7,7 +7,6 @@ followed, and only regular files are written and read.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -15,8 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+from kiwi_rag.storage.atomic import try_lock
+from kiwi_rag.system import OPENS_FOLDERS, open_flags, user_id
+
+_SAFE = open_flags("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE
+_READ = os.O_RDONLY | _SAFE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class RotatingLines:
         """
         with self._folder() as folder:
             self._rotate_if_full(folder, len(line))
-            with os.fdopen(os.open(self.path.name, _APPEND, 0o600, dir_fd=folder), "wb", buffering=0) as file:
+            with os.fdopen(os.open(self._name(), _APPEND, 0o600, dir_fd=folder), "wb", buffering=0) as file:
                 fd = file.fileno()
                 if stat.S_ISREG(os.fstat(fd).st_mode) and (written := os.write(fd, line)) < len(line):
                     _remove_partial_line(fd, written)
@@ -77,11 +80,15 @@ class RotatingLines:
             return found.st_ino, file.read(2 * self.max_bytes)
 
     @contextmanager
-    def _folder(self) -> Iterator[int]:
+    def _folder(self) -> Iterator[int | None]:
+        """Open the folder, in which files are then named; yield None on Windows, where their paths are used."""
+        if not OPENS_FOLDERS:
+            yield None
+            return
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | self.private * os.O_NOFOLLOW)
         try:
             found = os.fstat(folder)
-            if self.private and found.st_uid != os.geteuid():
+            if self.private and found.st_uid != user_id():
                 raise PermissionError(f"{self.path.parent} belongs to another user")
             if self.private and found.st_mode & 0o077:
                 os.fchmod(folder, 0o700)
@@ -89,29 +96,31 @@ class RotatingLines:
         finally:
             os.close(folder)
 
-    def _rotate_if_full(self, folder: int, needed: int) -> None:
+    def _rotate_if_full(self, folder: int | None, needed: int) -> None:
         """Move a full file aside; its size is checked again under the lock, as another process may have done so."""
         if self._size(folder) + needed <= self.max_bytes:
             return
-        with suppress(OSError):  # another process is moving it: the line goes into the full file
-            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # freed when the folder is closed
-            if self._size(folder) + needed > self.max_bytes:
+        # Where another process is moving it, the line goes into the full file. The lock is freed when the folder is
+        # closed. Windows has no lock of a folder; it refuses to move a file that another process is writing to.
+        with suppress(OSError):
+            if (folder is None or try_lock(folder)) and self._size(folder) + needed > self.max_bytes:
                 self._rotate(folder)
 
-    def _rotate(self, folder: int) -> None:
+    def _rotate(self, folder: int | None) -> None:
         for number in range(self.older - 1, -1, -1):
             with suppress(FileNotFoundError):
                 os.replace(self._name(number), self._name(number + 1), src_dir_fd=folder, dst_dir_fd=folder)
 
-    def _size(self, folder: int) -> int:
+    def _size(self, folder: int | None) -> int:
         try:
-            found = os.stat(self.path.name, dir_fd=folder, follow_symlinks=False)
+            found = os.stat(self._name(), dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return 0
         return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
-    def _name(self, number: int) -> str:
-        return f"{self.path.name}.{number}" if number else self.path.name
+    def _name(self, number: int = 0) -> str:
+        path = self.path.name if OPENS_FOLDERS else str(self.path)
+        return f"{path}.{number}" if number else path
 
 
 def _remove_partial_line(file: int, written: int) -> None:

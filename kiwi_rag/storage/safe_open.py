@@ -9,12 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from kiwi_rag.errors import SourceUnreadable
+from kiwi_rag.system import OPENS_FOLDERS, open_flags
 
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | open_flags("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
+_NO_LINK = open_flags("O_NOFOLLOW")
+_FOLDER = os.O_RDONLY | open_flags("O_NOFOLLOW", "O_DIRECTORY", "O_CLOEXEC")
+_JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT: Windows' other kind of link to a folder
 
 
 class NotRegularFile(SourceUnreadable, code="not-a-file"):
@@ -31,7 +35,11 @@ def read_regular(path: Path, max_bytes: int, *, follow_links: bool = False) -> t
     NotRegularFile
         When it is something else than a file.
     """
-    return _read(os.open(path, _FILE if follow_links else _FILE | os.O_NOFOLLOW), str(path), max_bytes)
+    if OPENS_FOLDERS:
+        descriptor = os.open(path, _FILE if follow_links else _FILE | _NO_LINK)
+    else:
+        descriptor = _open_by_path(path, () if follow_links else (path,))
+    return _read(descriptor, str(path), max_bytes)
 
 
 def read_optional(path: Path, max_bytes: int) -> bytes | None:
@@ -102,21 +110,42 @@ def unreadable(path: str, error: OSError) -> SourceUnreadable:
 def _open_below(root: Path, path: str) -> int:
     """Open each step from the one before, so that no folder can be exchanged for a link on the way."""
     *folders, name = path.split("/")
+    if not OPENS_FOLDERS:
+        steps = [root.joinpath(*folders[:depth]) for depth in range(1, len(folders) + 1)]
+        return _open_by_path(root / path, (*steps, root / path))
     folder_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for folder in folders:
             inner = os.open(folder, _FOLDER, dir_fd=folder_fd)
             os.close(folder_fd)
             folder_fd = inner
-        return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=folder_fd)
+        return os.open(name, _FILE | _NO_LINK, dir_fd=folder_fd)
     finally:
         os.close(folder_fd)
+
+
+def _open_by_path(path: Path, no_links: Sequence[Path]) -> int:
+    """Open a file on Windows, after a check that none of `no_links` is a link, and raise what POSIX systems raise.
+
+    A link that another process puts there right after the check is followed: Windows has no flag against it.
+    """
+    for step in no_links:
+        entry = step.lstat()
+        if stat.S_ISLNK(entry.st_mode) or getattr(entry, "st_reparse_tag", 0) == _JUNCTION:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(step))
+    if path.is_dir():
+        raise _not_regular(str(path))
+    return os.open(path, _FILE)
 
 
 def _read(descriptor: int, path: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
     entry = os.fstat(descriptor)
     if not stat.S_ISREG(entry.st_mode):
         os.close(descriptor)
-        raise NotRegularFile(f"{path} is not a regular file", hint="replace it with a file")
+        raise _not_regular(path)
     with os.fdopen(descriptor, "rb") as file:
         return file.read(max_bytes + 1), entry
+
+
+def _not_regular(path: str) -> NotRegularFile:
+    return NotRegularFile(f"{path} is not a regular file", hint="replace it with a file")

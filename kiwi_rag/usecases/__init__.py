@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from kiwi_rag.config import Settings
@@ -55,7 +56,8 @@ async def search(
     """
     query = apply_settings(query, app.settings)
     query = replace(query, source=source or query.source, limit=query.limit if limit is None else limit)
-    return await search_page(app.searcher(query.source).search, query, begin)
+    async with app.begin_embedding(query.text) as vector:
+        return await search_page(partial(app.searcher(query.source).search, vector=vector), query, begin)
 
 
 async def search_page(

@@ -7,14 +7,13 @@ from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
-from kiwi_rag.monitor.monitor import ConsistencyCheck
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services
@@ -25,6 +24,9 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.usecases import sign
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
+
+if TYPE_CHECKING:
+    from kiwi_rag.monitor.monitor import ConsistencyCheck
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING
 
 import semver
@@ -34,6 +34,7 @@ from kiwi_rag.signing.trust import verify
 from kiwi_rag.sources.source import read
 from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.system import HAS_MODES, windows_problem
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
 from kiwi_rag.validation.signature import envelope_of, finding_of
@@ -270,8 +271,8 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     Raises
     ------
     UsageError
-        When the item exists with other content and `overwrite` is not set, or a skill and another item would share a
-        folder.
+        When the item exists with other content and `overwrite` is not set, a skill and another item would share a
+        folder, or Windows cannot write one of its names.
     SourceUnreadable
         When a symbolic link leads out of `ai_dir`.
     MalformedEnvelope
@@ -282,6 +283,10 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     if {name: sha256_hex(data) for name, data in files.items()} != signed.digests or signed.main != path.name:
         raise MalformedEnvelope(f"the files of {signed.ref} are not those that were signed")
     folder = path.parent
+    for name in () if HAS_MODES else files:  # on Windows
+        if problem := windows_problem(PureWindowsPath(signed.ref.item_id, name)):
+            hint = f"ask its author to rename it; kiwi show {signed.ref} prints it"
+            raise UsageError(f"{name} of {signed.ref} cannot be written on Windows: {problem}", hint=hint)
     linked = path.is_symlink() or (signed.ref.item_type.is_folder and folder.is_symlink())
     if linked or not folder.resolve().is_relative_to(ai_dir.resolve()):
         raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")

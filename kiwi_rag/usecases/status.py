@@ -25,6 +25,7 @@ from kiwi_rag.signing.statement import parse_index
 from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.stores.base import StoreStatus, VectorStore
+from kiwi_rag.system import is_open_to_others
 from kiwi_rag.telemetry import read_last_errors
 from kiwi_rag.usecases.trust import WAIT_SECONDS
 
@@ -138,7 +139,7 @@ async def diagnose(app: Services, *, repair: bool) -> Diagnosis:
             problems += found
             repaired += done
     conflicts, notices = await _check_versions(app)
-    return Diagnosis([*problems, *conflicts], repaired, notices)
+    return Diagnosis([*problems, *conflicts], repaired, [*app.resolved.notices, *notices])
 
 
 async def _check_tier(tier: Collection[VectorStore], repair: bool) -> tuple[list[str], list[str]]:
@@ -171,7 +172,7 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
 
 def _check_setup(app: Services) -> list[str]:
     user_trust = trust_file.load(app.user_trust)
-    readable = [path for path in app.keys_dir.glob("*.pem") if path.stat().st_mode & 0o077]
+    readable = [path for path in app.keys_dir.glob("*.pem") if is_open_to_others(path.stat().st_mode)]
     problems = [f"keys: other users can read {path} (chmod 600 {path})" for path in readable]
     for name in keys.names(app.keys_dir):
         signer = app.trust.by_key.get(sha256_hex(keys.public_key(name, app.keys_dir)))

@@ -59,7 +59,9 @@ def _key_ids_seen(app: Services) -> Iterator[str]:
     for root in filter(None, (app.project_dir, app.user_dir)):
         for path in root.rglob("*.sig"):
             if path.is_file() and path.stat().st_size <= trust_file.MAX_BYTES:
-                yield from re.findall(r'"keyid"\s*:\s*"([0-9a-f]{64})"', path.read_text(errors="replace"))
+                yield from re.findall(
+                    r'"keyid"\s*:\s*"([0-9a-f]{64})"', path.read_text(encoding="utf-8", errors="replace")
+                )
     yield from read_all(app.monitor_dir, PinnedState.key_ids)
 
 

@@ -15,6 +15,7 @@ from kiwi_rag.model import Document, Envelope, Finding, Item, Passage
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, format_time, passage_digest
 from kiwi_rag.signing.trust import TrustPolicy, VerifiedPayload, verify, verify_index
+from kiwi_rag.system import differing_executables
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.checks import MAX_FINDINGS
 
@@ -130,7 +131,7 @@ def _file_mismatches(candidate: ItemCandidate, signed: ItemStatement) -> Iterato
             yield "signature.missing-file", f"{name} was signed and is missing"
         elif digests[name] != signed.digests[name]:
             yield "signature.content", f"the content{f' of {name}' * is_folder} differs from what was signed"
-    for name in sorted(set(candidate.executables) ^ set(signed.executables)):
+    for name in sorted(differing_executables(candidate.executables, signed.executables)):
         now, then = ("is", "was not") if name in candidate.executables else ("is not", "was")
         yield "signature.executables", f"{name} {now} executable and {then} when it was signed"
 

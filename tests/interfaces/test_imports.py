@@ -1,36 +1,77 @@
-"""What a search of local tiers does not import: libraries that only servers need."""
+"""What commands do not import: libraries that only others need. And what a search imports in which thread."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from tests.interfaces.conftest import Kiwi, note
+from tests.interfaces.test_mcp_start import IMPORTS_BESIDE_THE_MAIN_THREAD, with_code
 from tests.shared import ROOT
 
-# A text that no cache of vectors knows, so that the model is loaded.
-_SEARCH = """
+_COMMAND = """
 import json, sys
 from kiwi_rag.cli import main
 try:
-    main(["--json", "search", sys.argv[1], "--source", "project"])
+    main(sys.argv[1:])
 except SystemExit as end:
     assert not end.code, end.code
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
+SERVERS = {"chromadb", "httpx", "mcp", "onnx", "psycopg", "pydantic", "qdrant_client", "sqlalchemy", "supabase"}
 
 
-def test_a_search_of_the_project_imports_nothing_for_servers(ready: Kiwi) -> None:
-    ready.write("knowledge/acme/staging.md", note())
-    ready.run("sign", ".ai")
-    ready.run("index")
+def imported(kiwi: Kiwi, *arguments: str) -> set[str]:
+    """Return the packages that a command has imported at its end."""
     done = subprocess.run(
-        [sys.executable, "-c", _SEARCH, f"staging {uuid4()}"],
-        cwd=ready.cwd, env=ready.environment() | {"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", _COMMAND, *arguments],
+        cwd=kiwi.cwd, env=kiwi.environment() | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found = set(json.loads(done.stdout.splitlines()[-1]))
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture
+def indexed(ready: Kiwi) -> Kiwi:
+    """A user with one item and one document, both indexed."""
+    ready.write("knowledge/acme/staging.md", note())
+    ready.run("add", ".ai")
+    (ready.cwd / "harbour.md").write_text("# Harbour\n\nShips are unloaded at night.\n")
+    ready.run("workspace", "index")
+    return ready
+
+
+def test_searches_import_nothing_for_servers(indexed: Kiwi) -> None:
+    # A text that no cache of vectors knows, so that the model is loaded.
+    found = imported(indexed, "--json", "search", f"staging {uuid4()}", "--source", "project")
     assert {"kiwi_rag", "onnxruntime"} <= found, "it went as far as the model"
-    assert found & {"httpx", "psycopg", "pydantic", "qdrant_client", "supabase"} == set()
+    assert found & SERVERS == set()
+    found = imported(indexed, "--json", "workspace", "search", f"harbour {uuid4()}")
+    assert {"kiwi_rag", "onnxruntime"} <= found, "it went as far as the model"
+    assert found & SERVERS == set()
+
+
+@pytest.mark.parametrize(
+    "command", [["--version"], ["list"], ["sign", ".ai"], ["index"], ["verify"], ["workspace", "index"]], ids=" ".join
+)
+def test_commands_without_a_server_import_nothing_for_servers(indexed: Kiwi, command: list[str]) -> None:
+    assert imported(indexed, *command) & SERVERS == set()
+
+
+@pytest.mark.parametrize("command", [["search"], ["workspace", "search"]], ids=" ".join)
+def test_no_thread_imports_modules_of_kiwi_while_the_model_is_loaded(
+    indexed: Kiwi, tmp_path: Path, command: list[str]
+) -> None:
+    """The main thread imports Kiwi's meanwhile, and two that import from one package may wait for each other."""
+    seen = tmp_path / "imports"
+    watched = with_code(indexed, tmp_path, IMPORTS_BESIDE_THE_MAIN_THREAD, KIWI_TEST_IMPORTS=str(seen))
+    watched.run_process(*command, f"ships at night {uuid4()}")
+    beside = seen.read_text().splitlines() if seen.exists() else []
+    # Which keys lost trust is read in a thread too, but after the query was embedded.
+    read_later = {"kiwi_rag.monitor", "kiwi_rag.monitor.pinned_state"}
+    assert {name for _, name in map(str.split, beside) if name.startswith("kiwi_rag")} <= read_later

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,10 @@ async def test_calls_of_agents_are_logged_and_traced_without_what_they_asked(acm
     assert len(calls) == 6
     assert int.from_bytes(calls[0].trace_id) == agent.get_span_context().trace_id, "an agent's own trace goes on"
     assert b"zebra" not in b"".join(collector.bodies)
+
+
+def test_config_and_doctor_say_which_variable_of_another_program_is_not_used(ready: Kiwi) -> None:
+    here = replace(ready, extra={"QDRANT_URL": "http://a.example", "KIWI_QDRANT_URL": "http://b.example"})
+    for command in ("config", "doctor"):
+        assert "QDRANT_URL is not used: KIWI_QDRANT_URL sets qdrant_url" in here.run(command, expect=None).stderr
+    assert "qdrant_url: http://b.example  # KIWI_QDRANT_URL" in here.run("config", "--resolved").stdout

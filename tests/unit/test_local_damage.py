@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import StoreCorrupt, StoreFull
+from kiwi_rag.errors import StoreCorrupt, StoreError, StoreFull
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
@@ -142,6 +142,22 @@ async def test_repair_rebuilds_chroma_alone(tmp_path: Path) -> None:
     assert await store.repair() == ["rebuilt the Chroma index from the catalog's vectors"]
     assert await store.check() == ()
     assert len(await store.list(EVERYTHING)) == 5
+    await store.close()
+
+
+async def test_without_chroma_searches_are_exact_and_the_status_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    store = await filled(tmp_path, exact_limit=0)
+    found = await store.search(query("zzz", CollectionStatistics(), seed=3, depth=1))
+    assert (found.plan, [c.ref.item_id for c in found.items]) == ("exact", ["acme/item-3"])
+    reason = "the package chromadb is not installed (pip install 'chromadb>=1.5,<2')"
+    assert (await store.status()).problems == (f"chroma cannot be written, so searches stay exact: {reason}",)
+    with pytest.raises(StoreError, match="chroma cannot be rebuilt: the package chromadb is not installed"):
+        await store.repair()
+    monkeypatch.delitem(sys.modules, "chromadb")
+    assert await store.repair() == ["rebuilt the Chroma index from the catalog's vectors"]
     await store.close()
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.storage import json_lines
 from kiwi_rag.storage.json_lines import RotatingLines
 
 
@@ -28,7 +27,7 @@ def test_a_full_file_is_moved_aside_by_one_process_alone(tmp_path: Path, monkeyp
         lock(folder, kind)
 
     with monkeypatch.context() as patch:
-        patch.setattr(json_lines.fcntl, "flock", other_is_first)
+        patch.setattr(fcntl, "flock", other_is_first)
         lines.append(b"ours ours\n")
     assert held(lines) == [[b"other", b"ours ours"], [b"old old old old"]]
     folder = os.open(tmp_path, os.O_RDONLY)

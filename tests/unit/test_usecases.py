@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,16 +38,24 @@ class Searcher:
     def __init__(self) -> None:
         self.queries: list[SearchQuery] = []
 
-    async def search(self, query: SearchQuery) -> SearchReply:
+    async def search(self, query: SearchQuery, vector: None) -> SearchReply:
+        assert vector is None
         self.queries.append(query)
         numbers = range(10) if query.per_signer == 0 else range(0, 10, 2)
         hits: Any = [SimpleNamespace(ref=replace(REF, item_id=f"acme/{n}")) for n in numbers]
         return SearchReply(query, tuple(hits[: query.limit]), ())
 
 
+def application(searcher: Callable[[str], Searcher]) -> Any:
+    """What a search needs of the services; the query's embedding is not begun."""
+    return SimpleNamespace(
+        settings=Settings(source="local", limit=3), searcher=searcher, begin_embedding=lambda _query: nullcontext()
+    )
+
+
 async def test_the_pages_of_a_search_repeat_no_hit_and_miss_none() -> None:
     searcher = Searcher()
-    app: Any = SimpleNamespace(settings=Settings(source="local", limit=3), searcher=lambda _source: searcher)
+    app = application(lambda _source: searcher)
     first = await usecases.search(app, SearchQuery("night"), begin=0)
     assert [hit.ref.item_id for hit in first.hits] == ["acme/0", "acme/2", "acme/4"]
     later = await usecases.search(app, SearchQuery("night"), begin=3)
@@ -57,9 +67,7 @@ async def test_the_pages_of_a_search_repeat_no_hit_and_miss_none() -> None:
 async def test_source_and_limit_of_a_call_replace_those_of_the_settings() -> None:
     asked: list[str] = []
     searcher = Searcher()
-    app: Any = SimpleNamespace(
-        settings=Settings(source="local", limit=3), searcher=lambda source: asked.append(source) or searcher
-    )
+    app = application(lambda source: asked.append(source) or searcher)
     await usecases.search(app, SearchQuery("night"), source="registry", limit=5)
     await usecases.search(app, SearchQuery("night"))
     assert asked == ["registry", "local"]

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 
 import { find } from "./finding";
+import { offerServers } from "./mcp";
 import { runner } from "./program";
 import { shown, type Standing } from "./status";
 import { Workspace } from "./workspace";
@@ -10,6 +11,7 @@ import { Workspace } from "./workspace";
 const INSTALL =
   "The kiwi command was not found. Install Kiwi (uv tool install, or pipx install, of its repository), so that it is " +
   "on the PATH that VS Code sees, or set kiwi.path to the program.";
+const PROGRAM_SETTINGS = ["kiwi.path", "kiwi.embeddingProvider", "kiwi.gatewayUrl"];
 const SET_PATH = "Set kiwi.path";
 const AGAIN = "Look again";
 
@@ -33,26 +35,28 @@ function start(context: vscode.ExtensionContext): void {
   const log = vscode.window.createOutputChannel("Kiwi", { log: true });
   const bar = vscode.window.createStatusBarItem("kiwi.status", vscode.StatusBarAlignment.Left);
   bar.name = "Kiwi";
-  const run = runner(() => settings().get("path", "kiwi"), (line) => log.info(line));
+  const run = runner(program, (line) => log.info(line), environment);
   const made = new Workspace(run, (folders) => present(bar, folders), () => ({ debounce: settings().get("debounce", 500) }));
   workspace = made;
-  context.subscriptions.push(log, bar, made, ...commands(made, log), ...events(made));
+  const changed = new vscode.EventEmitter<void>();
+  const version = String(context.extension.packageJSON.version);
+  const servers = offerServers(program, environment, onDisk, version, changed);
+  context.subscriptions.push(log, bar, made, changed, ...servers, ...commands(made, log), ...events(made, changed));
   for (const folder of vscode.workspace.workspaceFolders ?? []) {
     open(made, folder);
   }
 }
 
 function commands(made: Workspace, log: vscode.LogOutputChannel): vscode.Disposable[] {
-  const folders = (): string[] => (vscode.workspace.workspaceFolders ?? []).filter(isOnDisk).map((one) => one.uri.fsPath);
   return [
-    vscode.commands.registerCommand("kiwi.index", () => folders().forEach((folder) => made.index(folder))),
+    vscode.commands.registerCommand("kiwi.index", () => onDisk().forEach((folder) => made.index(folder.uri.fsPath))),
     vscode.commands.registerCommand("kiwi.search", () => find(made)),
     vscode.commands.registerCommand("kiwi.showLog", () => log.show(true)),
     vscode.commands.registerCommand("kiwi.install", () => help(made)),
   ];
 }
 
-function events(made: Workspace): vscode.Disposable[] {
+function events(made: Workspace, changed: vscode.EventEmitter<void>): vscode.Disposable[] {
   const written = (uri: vscode.Uri): void => onSave(uri, (folder, file) => void made.written(folder, file));
   const gone = (uri: vscode.Uri): void => onSave(uri, (folder, file) => made.gone(folder, file));
   return [
@@ -65,8 +69,14 @@ function events(made: Workspace): vscode.Disposable[] {
     vscode.workspace.onDidChangeWorkspaceFolders((event) => {
       event.removed.forEach((folder) => made.close(folder.uri.fsPath));
       event.added.forEach((folder) => open(made, folder));
+      changed.fire();
     }),
-    vscode.workspace.onDidChangeConfiguration((event) => event.affectsConfiguration("kiwi.path") && made.retry()),
+    vscode.workspace.onDidChangeConfiguration((event) => {
+      if (PROGRAM_SETTINGS.some((name) => event.affectsConfiguration(name))) {
+        made.retry();
+        changed.fire();
+      }
+    }),
   ];
 }
 
@@ -105,6 +115,24 @@ async function help(made: Workspace): Promise<void> {
   } else if (chosen === AGAIN) {
     made.retry();
   }
+}
+
+function program(): string {
+  return settings().get("path", "kiwi");
+}
+
+/** Return the variables that the settings stand for. A gateway speaks OpenAI's API, unless another one is chosen. */
+function environment(): Record<string, string> {
+  const url = settings().get("gatewayUrl", "");
+  const provider = settings().get("embeddingProvider", "") || (url && "openai");
+  return {
+    ...(provider ? { KIWI_EMBEDDING_PROVIDER: provider } : {}),
+    ...(url ? { KIWI_EMBEDDING_BASE_URL: url } : {}),
+  };
+}
+
+function onDisk(): readonly vscode.WorkspaceFolder[] {
+  return (vscode.workspace.workspaceFolders ?? []).filter(isOnDisk);
 }
 
 function settings(scope?: vscode.Uri): vscode.WorkspaceConfiguration {

@@ -51,14 +51,22 @@ export function find(name: string, env: NodeJS.ProcessEnv, platform = process.pl
   return folders.flatMap((folder) => names.map((one) => path.join(folder, one))).find(isProgram);
 }
 
-/** Return what runs the program that `name` gives at the time; `log` is told each call and what it says on stderr. */
-export function runner(name: () => string, log: (line: string) => void): Run {
+/**
+ * Return what runs the program that `name` gives at the time; `log` is told each call and what it says on stderr.
+ *
+ * `environment` are variables that are set for it, beside those of this process.
+ */
+export function runner(
+  name: () => string,
+  log: (line: string) => void,
+  environment: () => Readonly<Record<string, string>> = () => ({}),
+): Run {
   return async (args, folder, stop) => {
     const program = find(name(), process.env);
     if (program === undefined) {
       throw new Failure(MISSING, `There is no program ${JSON.stringify(name())}.`, "Install Kiwi, or set kiwi.path.");
     }
-    return await started(program, ["--json", ...args], folder, log, stop);
+    return await started(program, ["--json", ...args], folder, environment(), log, stop);
   };
 }
 
@@ -66,6 +74,7 @@ function started(
   program: string,
   args: readonly string[],
   folder: string,
+  environment: Readonly<Record<string, string>>,
   log: (line: string) => void,
   stop?: AbortSignal,
 ): Promise<Answer> {
@@ -74,7 +83,7 @@ function started(
   }
   log(`${folder} $ kiwi ${args.join(" ")}`);
   return new Promise((resolve, reject) => {
-    const env = { ...process.env, NO_COLOR: "1", PYTHONUTF8: "1" };
+    const env = { ...process.env, ...environment, NO_COLOR: "1", PYTHONUTF8: "1" };
     const child = spawn(program, args, { cwd: folder, env, shell: false, windowsHide: true });
     const end = (): boolean => child.kill();
     stop?.addEventListener("abort", end, { once: true });

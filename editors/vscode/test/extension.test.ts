@@ -7,6 +7,7 @@ import { type Editor, file, newEditor } from "./vscode-double";
 import { Fake, pause, until } from "./fake";
 
 interface Context {
+  readonly extension: { readonly packageJSON: { readonly version: string } };
   readonly subscriptions: { dispose(): unknown }[];
 }
 // eslint-disable-next-line -- after the double: what it imports as "vscode" is that
@@ -29,7 +30,7 @@ beforeEach(() => {
   editor = newEditor();
   editor.settings = { "kiwi.path": fake.program, "kiwi.debounce": 30 };
   shop = fake.folder("shop", "docs/a.md", "docs/b.md", ".ai/workspace.yaml");
-  context = { subscriptions: [] };
+  context = { extension: { packageJSON: manifest }, subscriptions: [] };
 });
 
 afterEach(() => {
@@ -295,8 +296,52 @@ test("what the manifest offers is what the code has, and no workspace chooses th
   const offered = manifest.contributes.commands.map(({ command }: { command: string }) => command);
   assert.deepEqual([...editor.commands.keys()].sort(), offered.sort());
   const properties = manifest.contributes.configuration.properties;
-  assert.deepEqual(Object.keys(properties), ["path", "indexOnOpen", "indexOnSave", "limit", "debounce"].map((n) => `kiwi.${n}`));
+  assert.deepEqual(Object.keys(properties), [
+    "path", "embeddingProvider", "gatewayUrl", "indexOnOpen", "indexOnSave", "limit", "debounce",
+  ].map((n) => `kiwi.${n}`));
   assert.equal(properties["kiwi.path"].scope, "machine");
   assert.equal(manifest.capabilities.untrustedWorkspaces.supported, false);
   assert.deepEqual(manifest.activationEvents, ["onStartupFinished"]);
+});
+
+test("agents are offered a server for each folder, by the program's absolute path", async () => {
+  const other = fake.folder("other", "a.md");
+  await opened(shop, other);
+  const provider = editor.servers?.get("kiwi");
+  assert.deepEqual(manifest.contributes.mcpServerDefinitionProviders.map((one: { id: string }) => one.id), ["kiwi"]);
+  const offered = provider?.provideMcpServerDefinitions() ?? [];
+  assert.deepEqual(offered.map(({ label, cwd }) => [label, cwd?.fsPath]), [["Kiwi: shop", shop], ["Kiwi: other", other]]);
+  for (const { command, args, env, version } of offered) {
+    assert.deepEqual([command, args, env, version], [fake.program, ["mcp"], {}, manifest.version]);
+  }
+  let changes = 0;
+  provider?.onDidChangeMcpServerDefinitions(() => changes++);
+  editor.closeFolder(other);
+  assert.deepEqual([changes, provider?.provideMcpServerDefinitions().length], [1, 1]);
+  editor.settings["kiwi.path"] = "/nowhere/kiwi";
+  editor.configured.fire({ affectsConfiguration: (name) => name === "kiwi.path" });
+  assert.deepEqual([changes, provider?.provideMcpServerDefinitions()], [2, []]);
+  context.subscriptions.forEach((one) => one.dispose());
+  assert.equal(editor.servers?.size, 0);
+});
+
+test("a gateway and a provider reach every process and server, and a workspace cannot set them", async () => {
+  editor.settings["kiwi.gatewayUrl"] = "http://127.0.0.1:8000/ai";
+  fake.echoes("KIWI_EMBEDDING_PROVIDER", "KIWI_EMBEDDING_BASE_URL");
+  await opened(shop);
+  const expected = { KIWI_EMBEDDING_PROVIDER: "openai", KIWI_EMBEDDING_BASE_URL: "http://127.0.0.1:8000/ai" };
+  const provider = editor.servers?.get("kiwi");
+  assert.deepEqual(provider?.provideMcpServerDefinitions()[0]?.env, expected);
+  assert.deepEqual(fake.echoed[0], Object.values(expected));
+  editor.settings["kiwi.embeddingProvider"] = "ollama";
+  assert.equal(provider?.provideMcpServerDefinitions()[0]?.env["KIWI_EMBEDDING_PROVIDER"], "ollama");
+  const { properties } = manifest.contributes.configuration;
+  assert.deepEqual([properties["kiwi.gatewayUrl"].scope, properties["kiwi.embeddingProvider"].scope], ["machine", "machine"]);
+});
+
+test("a VS Code that knows no such servers is offered none", async () => {
+  editor.servers = undefined;
+  newEditor(editor);
+  await opened(shop);
+  assert.equal(editor.bar.command, "kiwi.search");
 });

@@ -64,6 +64,17 @@ export class Fake {
     renameSync(path.join(this.bin, `${verb}.new`), path.join(this.bin, verb));
   }
 
+  /** Write down these variables at each call, for `echoed`. */
+  echoes(...names: string[]): void {
+    const print = `printf '%s\\n' "${names.map((name) => `$${name}`).join("|")}" >>"$dir/echoed"\n`;
+    writeFileSync(this.program, PROGRAM.replace("[ ", () => `${print}[ `));
+  }
+
+  get echoed(): readonly (readonly string[])[] {
+    const lines = readFileSync(path.join(this.bin, "echoed"), "utf8").trimEnd().split("\n");
+    return lines.map((line) => line.split("|"));
+  }
+
   folder(name: string, ...files: string[]): string {
     const folder = path.join(this.root, name);
     mkdirSync(folder, { recursive: true });

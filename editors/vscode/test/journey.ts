@@ -15,7 +15,7 @@ import { pause } from "./fake";
 const [program = "", folder = ""] = process.argv.slice(2);
 const editor = newEditor();
 editor.settings = { "kiwi.path": program, "kiwi.indexOnOpen": "always", "kiwi.debounce": 50 };
-const context: { subscriptions: { dispose(): unknown }[] } = { subscriptions: [] };
+const context = { extension: { packageJSON: { version: "0" } }, subscriptions: [] as { dispose(): unknown }[] };
 const extension = require("../src/extension") as { activate(to: object): void; deactivate(): void };
 
 async function settled(): Promise<string> {

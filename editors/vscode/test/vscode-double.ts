@@ -32,6 +32,23 @@ export interface Folder {
   readonly index: number;
 }
 
+/** A server as VS Code would start it. */
+export class Server {
+  cwd: Uri | undefined;
+  constructor(
+    readonly label: string,
+    readonly command: string,
+    readonly args: readonly string[],
+    readonly env: Readonly<Record<string, string>>,
+    readonly version: string,
+  ) {}
+}
+
+export interface ServerProvider {
+  readonly onDidChangeMcpServerDefinitions: (listener: () => void) => unknown;
+  provideMcpServerDefinitions(): readonly Server[];
+}
+
 export const file = (fsPath: string): Uri => ({ scheme: "file", fsPath });
 
 export class Editor {
@@ -51,6 +68,9 @@ export class Editor {
   clicks: string | undefined;
   cancelsAfter: number | undefined;
   logShown = false;
+
+  /** Name → what was registered to offer MCP servers; undefined in a VS Code from before it could be. */
+  servers: Map<string, ServerProvider> | undefined = new Map();
 
   readonly granted = new Event<void>();
   readonly saved = new Event<{ uri: Uri }>();
@@ -143,6 +163,19 @@ export class Editor {
         },
         executeCommand: async (...args: unknown[]) => this.executed.push(args),
       },
+      lm: this.servers && {
+        registerMcpServerDefinitionProvider: (id: string, provider: ServerProvider) => {
+          this.servers?.set(id, provider);
+          return { dispose: () => this.servers?.delete(id) };
+        },
+      },
+      McpStdioServerDefinition: this.servers && Server,
+      EventEmitter: class extends Event<void> {
+        readonly event = this.on;
+        dispose(): void {
+          this.listeners.clear();
+        }
+      },
       Uri: { file },
       Range: class {
         constructor(readonly line: number) {}
@@ -160,8 +193,7 @@ export class Editor {
 const api: object = { __esModule: true };
 
 /** Give the extension an editor of its own. */
-export function newEditor(): Editor {
-  const editor = new Editor();
+export function newEditor(editor = new Editor()): Editor {
   return (Object.assign(api, editor.api()), editor);
 }
 

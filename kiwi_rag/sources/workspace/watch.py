@@ -8,6 +8,7 @@ compare with the index. When more than plain files changed, the whole workspace 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
@@ -150,7 +151,7 @@ def _is_watched(base: Path, path: str) -> bool:
 
     Called for thousands of changes in a row, so it only compares names and reads no patterns.
     """
-    steps = path[len(str(base)) + 1 :].split("/")
+    steps = path[len(str(base)) + 1 :].replace(os.sep, "/").split("/")
     return bool(steps[0]) and not any(step in NEVER or step in _NOISY for step in steps)
 
 

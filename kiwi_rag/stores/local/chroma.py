@@ -140,11 +140,14 @@ class ChromaIndex:
         self._opened_at, self._failed_at = f"{catalog_id(connection)}/{generation}", ""
 
     def _collection(self, *, create: bool = False) -> Any:
+        try:
+            import chromadb
+            from chromadb.config import Settings
+        except ModuleNotFoundError as error:
+            message = f"the package {error.name} is not installed (pip install 'chromadb>=1.5,<2')"
+            raise ChromaFailed(message) from error
         with _translate_errors():
             if self._client is None:
-                import chromadb
-                from chromadb.config import Settings
-
                 settings = Settings(anonymized_telemetry=False)
                 self._client = chromadb.PersistentClient(path=str(self._folder), settings=settings)
             if not create:

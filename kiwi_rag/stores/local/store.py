@@ -237,7 +237,8 @@ class LocalVectorStore:
         try:
             self._chroma.rebuild(connection)
         except ChromaFailed as error:
-            raise StoreError(f"chroma cannot be rebuilt: {error}", hint="check the disk's free space") from error
+            hint = "searches stay exact until it can be; check the disk's free space, or what the message names"
+            raise StoreError(f"chroma cannot be rebuilt: {error}", hint=hint) from error
 
     def _close(self) -> None:
         try:
