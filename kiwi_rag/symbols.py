@@ -67,7 +67,7 @@ _DEFINITION = re.compile(
 )
 """A method without a body counts where a type stands before its name or behind its parameters. Else it is a call."""
 _DESCRIBED = re.compile(
-    r"^[ \t]*\.\.[ \t]+(?:\w+:)?(?:class|function|method|attribute|data|exception|module|property|decorator|"
+    r"^[ \t]*\.\.[ \t]+(?:\w+:)?(?:auto)?(?:class|function|method|attribute|data|exception|module|property|decorator|"
     r"classmethod|staticmethod|macro|type|struct|enum|setting|confval)::[ \t]+([\w.]+)"
     r"|^#{1,6}[ \t]+`?([\w$.:#/-]+)(?:\(.*?\))?`?[ \t]*#*$",
     re.MULTILINE,
