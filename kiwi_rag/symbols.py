@@ -28,13 +28,14 @@ MAX_NAMES = 16
 """Names of one query that are looked up."""
 MAX_LENGTH = 64
 """Characters of one component."""
-CODE, FILE, TEXT = 1.0, 0.9, 0.7
-"""How much a definition in code, the name of a file, and a heading or key count, as shares of the same bonus."""
+CODE, HEADING, FILE, TEXT = 1.0, 0.95, 0.9, 0.7
+"""How much a definition in code, one that only a heading tells, the name of a file, and a title or key in a text count,
+as shares of the same bonus."""
 
 _SEPARATOR = re.compile(r"::|->|[./\\#:]")
 _PROSE = frozenset({"section", "front-matter", "context", "drivers", "options", "decision", "consequences", "diagram"})
 _KEYS = frozenset({"definition", "schema", "message", "channel", "endpoint", "info"})
-_PLAIN = frozenset({"", ".txt", ".text", ".log"})
+_PLAIN = frozenset({"", ".txt", ".text", ".log", ".rst", ".adoc", ".html", ".md"})
 _INDEXES = frozenset({"__init__", "index", "mod"})
 
 _MODIFIERS = (
@@ -66,14 +67,10 @@ _DEFINITION = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 """A method without a body counts where a type stands before its name or behind its parameters. Else it is a call."""
-_DESCRIBED = re.compile(
-    r"^[ \t]*\.\.[ \t]+(?:\w+:)?(?:auto)?(?:class|function|method|attribute|data|exception|module|property|decorator|"
-    r"classmethod|staticmethod|macro|type|struct|enum|setting|confval)::[ \t]+([\w.]+)"
-    r"|^#{1,6}[ \t]+`?([\w$.:#/-]+)(?:\(.*?\))?`?[ \t]*#*$",
-    re.MULTILINE,
-)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.*?)[ \t]*#*$", re.MULTILINE)
+_NAMED_HEADING = re.compile(r"`?((?:[\w$~.#/-]|::|->)+)(?:\(.*)?`?")
 _OPERATION_ID = re.compile(r"operationId[\"']?[ \t]*:[ \t]*[\"']?([\w.-]+)")
-_SIGNATURE = re.compile(r"([\w$.:~-]+)[ \t]*(?:<[^()]*>)?[ \t]*\(")
+_SIGNATURE = re.compile(r"([\w$.:~-]+)(?:<[^()]*>)?\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +127,14 @@ def passage_symbols(path: str, passage: Passage) -> tuple[Symbol, ...]:
     """Return the names that a passage of the file at `path` defines."""
     folders, file = _path_components(path)
     names = list(_file_symbols(folders, file)) if passage.ordinal == 0 else []
-    heading = [_heading_name(one) for one in passage.heading]
+    heading = [_code_name(one) for one in passage.heading]
     has_package = passage.kind not in _PROSE | _KEYS and bool(passage.heading) and "." in passage.heading[0]
     module = () if has_package else folders if file[0] in _INDEXES else (*folders, file[0])
     outer = tuple(name for one in heading for name in one)
     own = heading[-1][-1:] if heading else ()
     is_signature = bool(heading) and "(" in passage.heading[-1]
-    for name, share in _definitions(path, passage):
-        components = _components(name)
-        above = outer[: len(outer) - len(own)] if is_signature or components[-1:] == own else outer
+    for components, share in _definitions(path, passage):
+        above = outer[: len(outer) - len(own)] if is_signature or components[:1] == own else outer
         qualified = (*module, *above, *components)
         # A constructor has the name of its type, which counts more.
         is_constructor = is_signature and components == above[-1:]
@@ -146,30 +142,36 @@ def passage_symbols(path: str, passage: Passage) -> tuple[Symbol, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _definitions(path: str, passage: Passage) -> Iterator[tuple[str, float]]:
-    """Yield the names that a passage defines, as they are written, with the share of each."""
-    last = passage.heading[-1] if passage.heading else ""
+def _definitions(path: str, passage: Passage) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield the names that a passage defines, each below those that its indentation puts it into, and their shares."""
+    last = passage.heading[-1:]
     if passage.kind in _PROSE | _KEYS:
         # Short entries of YAML and JSON share a passage, whose heading lists their names.
-        listed = last.split(", ") if passage.kind in _KEYS else [last]
-        names = [".".join(_heading_name(one)) for one in listed]
-        names += (name for found in _DESCRIBED.findall(passage.text) for name in found)
-        yield from ((name, TEXT) for name in [*names, *_OPERATION_ID.findall(passage.text)] if name)
+        listed = [name for heading in last for name in heading.split(", ")] if passage.kind in _KEYS else last
+        named = (_NAMED_HEADING.fullmatch(text) for text in (*listed, *_HEADING.findall(passage.text)))
+        names = [*(match[1] for match in named if match), *_OPERATION_ID.findall(passage.text)]
+        yield from ((_components(name), TEXT) for name in names if name in passage.text)
         return
-    found = [match[match.lastgroup or 0] for match in _DEFINITION.finditer(passage.text)] if _is_code(path) else []
-    own = _heading_name(last)[-1:]
-    yield from ((name, CODE) for name in [*own, *found] if name in passage.text)
+    # All pieces of a long definition have its heading. The name is in the first of them, and where it calls itself.
+    declared = (_code_name(heading)[-1:] for heading in last)
+    yield from ((name, HEADING) for name in declared if name and name[0] in passage.text)
+    outer: list[tuple[int, str]] = []
+    for match in _DEFINITION.finditer(passage.text) if _is_code(path) else ():
+        indent = len(match[0]) - len(match[0].lstrip(" \t"))
+        outer = [(at, name) for at, name in outer if at < indent]
+        components = _components(match[match.lastgroup or 0])
+        yield (*(name for _, name in outer), *components), CODE
+        outer.append((indent, components[-1]))
 
 
 def _is_code(path: str) -> bool:
     return PurePosixPath(path).suffix.lower() not in _PLAIN
 
 
-def _heading_name(heading: str) -> tuple[str, ...]:
+def _code_name(heading: str) -> tuple[str, ...]:
     """Return the components of the name that a heading is, or the signature of; none of a heading of several words."""
-    text = heading.strip().strip("`")
-    signature = _SIGNATURE.search(text)
-    name = signature[1] if signature else text
+    signature = _SIGNATURE.search(heading)
+    name = signature[1] if signature else heading
     return () if not name or " " in name else _components(name)
 
 

@@ -43,7 +43,9 @@ JAVA = """    public static <T> List<T> of(T... elements) { return null; }
 """
 SQL = "create table if not exists public.users (id int);\nCREATE OR REPLACE FUNCTION kiwi.take(ids bigint[])"
 GO = "type Server struct {\n}\n\nfunc (s *Server) Listen(port int) error {\n\treturn s.bind(port)\n}\n"
-RST = "Classes\n=======\n\n.. py:class:: Engine.Pool(size)\n\n.. autofunction:: connect\n"
+NESTED = (
+    "class A:\n    def run(self):\n        def inner(): ...\n\n    SIZE = 3\n\n\nclass B:\n    def stop(self): ...\n"
+)
 OPENAPI = "/pets:\n  get:\n    operationId: listPets\n"
 
 
@@ -74,7 +76,10 @@ def named(path: str, found: Passage) -> list[str]:
         ("src/Lane.java", passage("  void go(int x) {}", "method", "org.Lane", "void go(int x)"), "org.Lane.go"),
         ("sql/users.sql", passage(SQL), "sql.users.public.users sql.users.kiwi.take"),
         ("net/server.go", passage(GO), "server.Server server.Listen"),
-        ("doc/api.rst", passage(RST, "section", "Classes"), "api.Classes api.Classes.Engine.Pool api.Classes.connect"),
+        ("a.py", passage(NESTED, "module"), "a.A a.A.run a.A.run.inner a.B a.B.stop"),
+        ("a.rb", passage("go\n  run", "method", "A", "go()"), "a.A.go"),
+        ("doc/api.rst", passage("Engine.Pool(size)\n\nOf it.", "section", "Classes", "Engine.Pool(size)"), "Engine.Pool"),
+        ("doc/api.rst", passage("How", "section", "How to use walk (and run)"), ""),
         ("doc/a.md", passage("## `Store.open()`\n\nOpens it.", "section", "A guide", "`Store.open()`"), "a.Store.open"),
         ("doc/a.md", passage("The class Foo opens it.\nclass Foo", "section", "A guide"), ""),
         ("api.yaml", passage(OPENAPI, "endpoint", "GET /pets — List"), "api.listPets"),
