@@ -78,7 +78,11 @@ def named(path: str, found: Passage) -> list[str]:
         ("net/server.go", passage(GO), "server.Server server.Listen"),
         ("a.py", passage(NESTED, "module"), "a.A a.A.run a.A.run.inner a.B a.B.stop"),
         ("a.rb", passage("go\n  run", "method", "A", "go()"), "a.A.go"),
-        ("doc/api.rst", passage("Engine.Pool(size)\n\nOf it.", "section", "Classes", "Engine.Pool(size)"), "Engine.Pool"),
+        (
+            "doc/api.rst",
+            passage("Engine.Pool(size)\n\nOf it.", "section", "Classes", "Engine.Pool(size)"),
+            "Engine.Pool",
+        ),
         ("doc/api.rst", passage("How", "section", "How to use walk (and run)"), ""),
         ("doc/a.md", passage("## `Store.open()`\n\nOpens it.", "section", "A guide", "`Store.open()`"), "a.Store.open"),
         ("doc/a.md", passage("The class Foo opens it.\nclass Foo", "section", "A guide"), ""),
