@@ -1,7 +1,7 @@
 """Names as queries over three real trees: how often the file or the definition that a query names comes first.
 
-Run: ``python -m benchmarks.names [--model] [--sample FILES] [--half HALF] [tree]``. Prints one JSON object: for each tree
-and half the share of queries whose first hit is right, and the queries whose first hit is another. One half
+Run: ``python -m benchmarks.names [--model] [--sample FILES] [--half HALF] [tree]``. Prints one JSON object: for each
+tree and half the share of queries whose first hit is right, and the queries whose first hit is another. One half
 (``written``) are those of ``names.jsonl``, written by hand. The other (``independent``) is made from the trees by
 regular expressions that share nothing with Kiwi's parsers: definitions of names that are defined once, files of a
 unique name, and callers, chosen and worded at random. Without ``--model`` vectors are hashes of words, which takes a
@@ -18,6 +18,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -91,7 +92,7 @@ TREES = (
 )
 
 
-def written(tree: str) -> list[Judgement]:
+def written(tree: str, _: Path) -> list[Judgement]:
     """Return the judgements of a tree that were written by hand."""
     rows = map(json.loads, JUDGED.read_text(encoding="utf-8").splitlines())
     listed = ("holds", "lacks")
@@ -107,7 +108,7 @@ _DEFINITIONS = {
     ),
     ".py": re.compile(r"^((?: {4})?(?:def|class) (\w{6,}))\b", re.MULTILINE),
 }
-_CALLS = re.compile(r"(?<![\w.])(?:\w+\.)?(\w{8,})\(")
+_CALLS = re.compile(r"\b(\w{6,})\(")
 DEFINED = (
     "{0}",
     "where is {0} defined",
@@ -137,9 +138,9 @@ def independent(tree: str, root: Path) -> list[Judgement]:
     names = [PurePosixPath(path).name for path in texts]
     alone = sorted(path for path in texts if names.count(PurePosixPath(path).name) == 1)
     files = [_placed(tree, path, chosen) for path in chosen.sample(alone, 2)]
-    whole = "\n".join(texts.values())
-    called = [one for one in chosen.sample(named, len(named)) if len(re.findall(rf"\b{one[0]}\(", whole)) > 1]
-    return [*definitions, *files, _called(tree, *called[0], chosen)]
+    calls = Counter(name for text in texts.values() for name in _CALLS.findall(text))
+    called = next(one for one in chosen.sample(named, len(named)) if calls[one[0]] > 1)
+    return [*definitions, *files, _called(tree, *called, chosen)]
 
 
 def _defined(tree: str, name: str, path: str, line: str, chosen: random.Random) -> Judgement:
@@ -153,6 +154,9 @@ def _placed(tree: str, path: str, chosen: random.Random) -> Judgement:
 
 def _called(tree: str, name: str, path: str, line: str, chosen: random.Random) -> Judgement:
     return Judgement(tree, chosen.choice(CALLED).format(name), "", (f"{name}(",), (line,))
+
+
+_HALVES = {"written": written, "independent": independent}
 
 
 def _files(root: Path) -> list[Path]:
@@ -174,8 +178,7 @@ async def measure(tree: Tree, options: argparse.Namespace) -> dict[str, Any]:
     cache = MODELS_OF / "trees"
     cache.mkdir(parents=True, exist_ok=True)
     origin = fetched(tree, cache) / PARTS.get(tree.name, "")
-    made = {"written": written(tree.name), "independent": independent(tree.name, origin)}
-    halves = {name: judgements for name, judgements in made.items() if options.half in {"", name}}
+    halves = {half: _HALVES[half](tree.name, origin) for half in _HALVES if options.half in {"", half}}
     judgements = [one for half in halves.values() for one in half]
     with tempfile.TemporaryDirectory(prefix="kiwi-bench-") as folder:
         lay_sample(origin, Path(folder), judgements, options.sample)
