@@ -40,21 +40,23 @@ _INDEXES = frozenset({"__init__", "index", "mod"})
 
 _MODIFIERS = (
     r"(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract|async|sealed|open|override|"
-    r"inline|partial|readonly|volatile|pub(?:\([\w ]+\))?|unsafe|extern|virtual|data|case|native|synchronized)[ \t]+)"
+    r"inline|partial|readonly|volatile|pub(?:\([\w ]+\))?|unsafe|extern|virtual|data|native|synchronized)[ \t]+)"
 )
 _PARAMETERS = r"[ \t]*(?:<[^()\n]*>)?[ \t]*\((?:[^(){};]|\([^(){};]*\))*+\)"
 _STATEMENT = r"(?:if|for|while|switch|catch|with|return|new|throw|await|else|yield|case|delete|assert|echo|print)\b"
-_NAME = r"[A-Za-z_$#~][\w$:]*"
+_NAME = r"(?!(?:function|async|if|for|while|switch|catch|return)\b)[A-Za-z_$#~][\w$:]*"
 _TYPE = r"[\w$.:<>\[\],?*&@]++(?:[ ][\w$.:<>\[\],?*&@]++){0,3}?"
 _DEFINITION = re.compile(
     rf"""
     ^(?:
-      [ \t]*+{_MODIFIERS}*+(?:class|interface|enum(?:[ ]class)?|@interface|record|struct|trait|protocol|namespace|module
-        |object|def|function[ ]?\*?|func|fun|fn|type|typedef|macro|const[ ]enum|companion[ ]object)[ \t]+
+      [ \t]*+{_MODIFIERS}*+(?:(?:case[ ])?class|interface|enum(?:[ ]class)?|@interface|record|struct|trait|protocol
+        |namespace|module|object|def|function[ ]?\*?|func|fun|fn|type|typedef|macro|const[ ]enum
+        |companion[ ]object)[ \t]+
         (?:\([^()\n]*\)[ \t]*)?(?:self\.)?(?P<keyword>[A-Za-z_$][\w$.:]*)
     | (?:export[ ](?:default[ ]|declare[ ])?)?(?:const|let|var|val|static)[ \t]+(?:mut[ ])?(?P<variable>{_NAME})
-    | (?P<assigned>[A-Za-z_][\w.$]*+)[ \t]*(?::[^=\n]+)?=(?!=)
-    | [ \t]++{_MODIFIERS}+(?:[\w$<>\[\],.?]+[ \t]+)?(?P<field>[\w$]+)[ \t]*[=;:]
+        (?=[ \t]*[:=;,<\n])
+    | (?P<assigned>[A-Za-z_][\w.$]*+)[ \t]*(?::[^=\n]+)?=(?![=>])
+    | [ \t]++{_MODIFIERS}+(?:[\w$<>\[\],.?]++(?:[ ][\w$<>\[\],.?]++){{0,3}}?[ \t]+)?(?P<field>[\w$]+)[ \t]*[=;:]
     | [ \t]*+{_MODIFIERS}*+(?!{_STATEMENT})(?:{_TYPE}[ \t]+[*&]*)?(?P<method>{_NAME}){_PARAMETERS}
         (?:\s*+(?::|->|=>|throws\b)[^;{{}}()=\n]+|\s++const\b|\s++noexcept\b|\s++override\b)*+\s*\{{
     | [ \t]*+{_MODIFIERS}*+(?!{_STATEMENT}){_TYPE}[ \t]+[*&]*(?P<typed>{_NAME}){_PARAMETERS}
@@ -150,7 +152,7 @@ def _definitions(path: str, passage: Passage) -> Iterator[tuple[tuple[str, ...],
         listed = [name for heading in last for name in heading.split(", ")] if passage.kind in _KEYS else last
         named = (_NAMED_HEADING.fullmatch(text) for text in (*listed, *_HEADING.findall(passage.text)))
         names = [*(match[1] for match in named if match), *_OPERATION_ID.findall(passage.text)]
-        yield from ((_components(name), TEXT) for name in names if name in passage.text)
+        yield from ((_components(name), TEXT) for name in names if name in passage.text and _components(name))
         return
     # All pieces of a long definition have its heading. The name is in the first of them, and where it calls itself.
     declared = (_code_name(heading)[-1:] for heading in last)
@@ -159,9 +161,9 @@ def _definitions(path: str, passage: Passage) -> Iterator[tuple[tuple[str, ...],
     for match in _DEFINITION.finditer(passage.text) if _is_code(path) else ():
         indent = len(match[0]) - len(match[0].lstrip(" \t"))
         outer = [(at, name) for at, name in outer if at < indent]
-        components = _components(match[match.lastgroup or 0])
-        yield (*(name for _, name in outer), *components), CODE
-        outer.append((indent, components[-1]))
+        if components := _components(match[match.lastgroup or 0]):  # none of a lone "#"
+            yield (*(name for _, name in outer), *components), CODE
+            outer.append((indent, components[-1]))
 
 
 def _is_code(path: str) -> bool:
@@ -211,7 +213,9 @@ def index_terms(symbols: Iterable[Symbol]) -> set[str]:
     return {_term(components[-length:]) for components, length in ends}
 
 
-_WORD = re.compile(r"[@\w$~](?:[\w$./\\:#@+~-]|->)*(\()?")
+_WORD = re.compile(r"[@\w$~](?:[\w$./\\:#@+~-]|->)*(\((?!e?s\)))?")  # "file(s)" is no call
+_NEAR = 8
+"""Words on each side of a name that tell what is asked of it."""
 _ABBREVIATION = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]?|v?\d[\d.]*\w*|\w+://.*|www\..*|.*@.*\..*", re.DOTALL)
 _MARKED = re.compile(r"\w_\w|::|->|\w#\w|\\\w|[a-z0-9][A-Z]|[A-Z]{2}[a-z]{2}|[\w)]\.\w")
 _SUFFIX = re.compile(r"\.\w{1,12}$")
@@ -239,7 +243,7 @@ def query_names(text: str) -> tuple[QueryName, ...]:
     names = list[QueryName]()
     for place, (word, is_call) in enumerate(words):
         marked = is_call or _is_marked(word)
-        called, asked = _asked(lowered[:place], lowered[place + 1 :], marked)
+        called, asked = _asked(lowered[max(place - _NEAR, 0) : place], lowered[place + 1 : place + 1 + _NEAR], marked)
         free = asked or called or len(words) == 1
         if (marked or free) and lowered[place] not in _FILLERS | _USES | _DEFINED and (parts := _components(word)):
             names.append(QueryName(parts, called, exact=not free))

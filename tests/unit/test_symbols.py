@@ -10,6 +10,7 @@ from kiwi_rag.symbols import index_terms, match_names, passage_symbols, passage_
 
 STORE = """export class DocumentStore<T> extends Base {
   private readonly items = new Map();
+  private count: number = 0;
   constructor(private database: Database, private close: () => void = () => {}) {
     super();
   }
@@ -36,6 +37,7 @@ PYTHON = "@cache\nasync def fuse(a, b):\n    x = fuse_all(a)\n\nclass Ranking(Ba
 JAVA = """    public static <T> List<T> of(T... elements) { return null; }
     void open(int mode) throws IOException;
     public static final int MAX_SIZE = 3;
+    private final Map<String, List<Lane>> lanes;
     @Override
     public Map<String, Lane> build() {
         return new Lane(1);
@@ -63,14 +65,16 @@ def named(path: str, found: Passage) -> list[str]:
         (
             "src/store/DocumentStore.ts",
             passage(STORE),
-            "DocumentStore DocumentStore.items DocumentStore.applyMigrations DocumentStore.size DocumentStore.flush "
+            "DocumentStore DocumentStore.items DocumentStore.count "
+            "DocumentStore.applyMigrations DocumentStore.size DocumentStore.flush "
             "DocumentStore.MAX_ITEMS DocumentStore.main DocumentStore.Handler",
         ),
         ("pkg/ranking.py", passage(PYTHON, "function", "fuse(a, b)"), "ranking.fuse ranking.Ranking ranking.MAX_HITS"),
         (
             "src/org/line/Lane.java",
             passage(JAVA, "class", "org.line.Lane"),
-            "org.line.Lane org.line.Lane.of org.line.Lane.open org.line.Lane.MAX_SIZE org.line.Lane.build",
+            "org.line.Lane org.line.Lane.of org.line.Lane.open org.line.Lane.MAX_SIZE "
+            "org.line.Lane.lanes org.line.Lane.build",
         ),
         ("src/Lane.java", passage("Lane(int x) {}", "method", "org.Lane", "Lane(int x)"), "org.Lane"),
         ("src/Lane.java", passage("  void go(int x) {}", "method", "org.Lane", "void go(int x)"), "org.Lane.go"),
@@ -83,6 +87,8 @@ def named(path: str, found: Passage) -> list[str]:
             passage("Engine.Pool(size)\n\nOf it.", "section", "Classes", "Engine.Pool(size)"),
             "Engine.Pool",
         ),
+        ("a.js", passage("const char *x\nstatic int y\n#(x) {\n  case FOO:\n  f => 1\n  g: async (x) => {\n"), ""),
+        ("doc/a.md", passage("# ...\n", "section", "..."), ""),
         ("doc/api.rst", passage("How", "section", "How to use walk (and run)"), ""),
         ("doc/a.md", passage("## `Store.open()`\n\nOpens it.", "section", "A guide", "`Store.open()`"), "a.Store.open"),
         ("doc/a.md", passage("The class Foo opens it.\nclass Foo", "section", "A guide"), ""),
@@ -156,6 +162,7 @@ def test_characters_that_a_tokenizer_would_split_at_are_replaced() -> None:
         ("raise it to v1.2.3, e.g. by hand, as https://example.org/a_b says", ""),
         ("where is the refund amount computed", ""),
         ("what is the type of a lane", ""),
+        ("which file(s) and class(es) hold the setting(s)", ""),
     ],
 )
 def test_names_in_queries(query: str, names: str) -> None:
