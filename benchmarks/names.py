@@ -1,7 +1,7 @@
 """Names as queries over three real trees: how often the file or the definition that a query names comes first.
 
-Run: ``python -m benchmarks.names [--model] [--sample FILES] [--half HALF] [tree]``. Prints one JSON object: for each
-tree and half the share of queries whose first hit is right, and the queries whose first hit is another. One half
+Run: ``python -m benchmarks.names [--model] [--sample FILES] [--half HALF] [--seed N] [tree]``. Prints one JSON
+object: for each tree and half the share of queries whose first hit is right, and the queries whose first hit is another. One half
 (``written``) are those of ``names.jsonl``, written by hand. The other (``independent``) is made from the trees by
 regular expressions that share nothing with Kiwi's parsers: definitions of names that are defined once, files of a
 unique name, and callers, chosen and worded at random. Without ``--model`` vectors are hashes of words, which takes a
@@ -92,7 +92,7 @@ TREES = (
 )
 
 
-def written(tree: str, _: Path) -> list[Judgement]:
+def written(tree: str, _: Path, __: int = 0) -> list[Judgement]:
     """Return the judgements of a tree that were written by hand."""
     rows = map(json.loads, JUDGED.read_text(encoding="utf-8").splitlines())
     listed = ("holds", "lacks")
@@ -122,12 +122,12 @@ PLACED = ("{0}", "open {0}", "what is in {0}")
 CALLED = ("who calls {0}", "callers of {0}", "where is {0} called")
 
 
-def independent(tree: str, root: Path) -> list[Judgement]:
+def independent(tree: str, root: Path, seed: int = SEED) -> list[Judgement]:
     """Return judgements made from the files of a tree, the same ones each time."""
     texts = {
         path.relative_to(root).as_posix(): path.read_text(encoding="utf-8", errors="replace") for path in _files(root)
     }
-    chosen = random.Random(f"{SEED} {tree}")
+    chosen = random.Random(f"{seed} {tree}")
     found: dict[str, list[tuple[str, str]]] = {}
     for path, text in texts.items():
         for line, name in _DEFINITIONS.get(PurePosixPath(path).suffix, re.compile(r"(?!)()()")).findall(text):
@@ -178,7 +178,7 @@ async def measure(tree: Tree, options: argparse.Namespace) -> dict[str, Any]:
     cache = MODELS_OF / "trees"
     cache.mkdir(parents=True, exist_ok=True)
     origin = fetched(tree, cache) / PARTS.get(tree.name, "")
-    halves = {half: _HALVES[half](tree.name, origin) for half in _HALVES if options.half in {"", half}}
+    halves = {half: _HALVES[half](tree.name, origin, options.seed) for half in _HALVES if options.half in {"", half}}
     judgements = [one for half in halves.values() for one in half]
     with tempfile.TemporaryDirectory(prefix="kiwi-bench-") as folder:
         lay_sample(origin, Path(folder), judgements, options.sample)
@@ -217,6 +217,7 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", action="store_true")
     parser.add_argument("--half", choices=["written", "independent"], default="")
     parser.add_argument("--sample", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=SEED, help="another one makes other independent queries")
     return parser.parse_args(arguments)
 
 

@@ -52,7 +52,7 @@ _DEFINITION = re.compile(
       [ \t]*+{_MODIFIERS}*+(?:(?:case[ ])?class|interface|enum(?:[ ]class)?|@interface|record|struct|trait|protocol
         |namespace|module|object|def|function[ ]?\*?|func|fun|fn|type|typedef|macro|const[ ]enum
         |companion[ ]object)[ \t]+
-        (?:\([^()\n]*\)[ \t]*)?(?:self\.)?(?P<keyword>[A-Za-z_$][\w$.:]*)
+        (?:\([^()\n]*\)[ \t]*)?(?:self\.)?(?P<keyword>[A-Za-z_$][\w$.:]*+)(?![ \t]*(?:[,}}]|as\b|from\b))
     | (?:export[ ](?:default[ ]|declare[ ])?)?(?:const|let|var|val|static)[ \t]+(?:mut[ ])?(?P<variable>{_NAME})
         (?=[ \t]*[:=;,<\n])
     | (?P<assigned>[A-Za-z_][\w.$]*+)[ \t]*(?::[^=\n]+)?=(?![=>])
@@ -68,7 +68,8 @@ _DEFINITION = re.compile(
     )""",
     re.MULTILINE | re.VERBOSE,
 )
-"""A method without a body counts where a type stands before its name or behind its parameters. Else it is a call."""
+"""What an import lists, as in ``import { type A, type B }``, is not defined there. A method without a body counts where
+a type stands before its name or behind its parameters. Else it is a call."""
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.*?)[ \t]*#*$", re.MULTILINE)
 _NAMED_HEADING = re.compile(r"`?((?:[\w$~.#/-]|::|->)+)(?:\(.*)?`?")
 _OPERATION_ID = re.compile(r"operationId[\"']?[ \t]*:[ \t]*[\"']?([\w.-]+)")

@@ -88,6 +88,7 @@ def named(path: str, found: Passage) -> list[str]:
             "Engine.Pool",
         ),
         ("a.js", passage("const char *x\nstatic int y\n#(x) {\n  case FOO:\n  f => 1\n  g: async (x) => {\n"), ""),
+        ("a.ts", passage("import {\n  type Lane,\n  type Berth as Quay\n} from './b'\nexport {\n  type Ship }\n"), ""),
         ("doc/a.md", passage("# ...\n", "section", "..."), ""),
         ("doc/api.rst", passage("How", "section", "How to use walk (and run)"), ""),
         ("doc/a.md", passage("## `Store.open()`\n\nOpens it.", "section", "A guide", "`Store.open()`"), "a.Store.open"),
