@@ -1,8 +1,8 @@
 """Names as queries over three real trees: how often the file or the definition that a query names comes first.
 
-Run: ``python -m benchmarks.names [--model] [--sample FILES] [--half HALF] [--seed N] [tree]``. Prints one JSON
-object: for each tree and half the share of queries whose first hit is right, and the queries whose first hit is another. One half
-(``written``) are those of ``names.jsonl``, written by hand. The other (``independent``) is made from the trees by
+Run: ``python -m benchmarks.names [--model] [--sample FILES] [--half HALF] [--seed N] [tree]``. Prints one JSON object:
+for each tree and half the share of queries whose first hit is right, and the queries whose first hit is another. One
+half (``written``) are those of ``names.jsonl``, written by hand. The other (``independent``) is made from the trees by
 regular expressions that share nothing with Kiwi's parsers: definitions of names that are defined once, files of a
 unique name, and callers, chosen and worded at random. Without ``--model`` vectors are hashes of words, which takes a
 hundredth of the time. ``--sample`` indexes so many files of each tree beside those that are expected.
