@@ -21,6 +21,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -168,6 +169,9 @@ def lay_sample(origin: Path, root: Path, judgements: Sequence[Judgement], count:
     files = [path.relative_to(origin) for path in _files(origin)]
     sample = set(random.Random(SEED).sample(files, min(count or len(files), len(files))))
     sample |= {Path(one.path) for one in judgements if one.path}
+    for one in judgements if count else ():
+        answers = (path for path in files if one.is_met(one.path, (origin / path).read_text("utf-8", "replace")))
+        sample |= set(islice(answers, 1))
     for path in sorted(sample):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin / path, root / path)
