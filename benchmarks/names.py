@@ -105,7 +105,8 @@ def written(tree: str, _: Path, __: int = 0) -> list[Judgement]:
 _DEFINITIONS = {
     ".ts": re.compile(r"^(export (?:async )?(?:function|class|type|const|interface) (\w{6,}))\b", re.MULTILINE),
     ".java": re.compile(
-        r"^((?:    )?public (?:[\w<>\[\], ]+ )?(?:class|interface|enum|[\w<>\[\]]+) (\w{6,}))\b(?=[ (<])", re.M
+        r"^((?: {4})?public (?:[\w<>\[\],?. ]+ )?(?:(?:class|interface|enum) (?=\w+\b)|(?=\w+\())(\w{6,}))",
+        re.MULTILINE,
     ),
     ".py": re.compile(r"^((?: {4})?(?:def|class) (\w{6,}))\b", re.MULTILINE),
 }
