@@ -170,9 +170,9 @@ def lay_sample(origin: Path, root: Path, judgements: Sequence[Judgement], count:
     files = [path.relative_to(origin) for path in _files(origin)]
     sample = set(random.Random(SEED).sample(files, min(count or len(files), len(files))))
     sample |= {Path(one.path) for one in judgements if one.path}
-    for one in judgements if count else ():
-        answers = (path for path in files if one.is_met(one.path, (origin / path).read_text("utf-8", "replace")))
-        sample |= set(islice(answers, 1))
+    texts = {path: (origin / path).read_text("utf-8", "replace") for path in files} if count else {}
+    for one in judgements:  # a definition's own file may hold the only call
+        sample |= set(islice((path for path, text in texts.items() if all(text.count(h) for h in one.holds)), 5))
     for path in sorted(sample):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin / path, root / path)
