@@ -127,7 +127,9 @@ def passage_terms(ref: ItemRef, passage: Passage) -> tuple[Counter[str], int]:
 
 @lru_cache(maxsize=2048)
 def passage_symbols(path: str, passage: Passage) -> tuple[Symbol, ...]:
-    """Return the names that a passage of the file at `path` defines."""
+    """Return the names that a passage of the file at `path` defines; none of a file that it includes."""
+    if passage.file:
+        return ()
     folders, file = _path_components(path)
     names = list(_file_symbols(folders, file)) if passage.ordinal == 0 else []
     heading = [_code_name(one) for one in passage.heading]
