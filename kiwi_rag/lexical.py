@@ -31,6 +31,9 @@ what when where which while who why will with would you your
 _STOP_WORDS = frozenset(_FUNCTION_WORDS.split())
 MAX_TERM_LENGTH = 64
 
+SYMBOL = "·"
+"""What the terms of symbols (`kiwi_rag.symbols`) begin with; no ordinary term contains it."""
+
 MAX_TERMS = 8
 """Terms that one request to a store for similar terms may have."""
 MAX_CANDIDATES = 1000
@@ -76,11 +79,14 @@ def bm25_weights(statistics: CollectionStatistics, query: Iterable[str]) -> dict
     """Return the inverse document frequency of each query term that occurs at all.
 
     ``ln(1 + (N - df + 0.5) / (df + 0.5))`` is Lucene's variant (``BM25Similarity``). Without the 1 it would be negative
-    for a term that is in more than half of the passages.
+    for a term that is in more than half of the passages. A symbol has the weight of all words of the query in
+    addition, so that passages which define it are among the best however often others repeat the words.
     """
     count = statistics.passages
     frequency = {t: statistics.document_frequency.get(t, 0) for t in query}
-    return {t: math.log1p((count - df + 0.5) / (df + 0.5)) for t, df in frequency.items() if df > 0}
+    weights = {t: math.log1p((count - df + 0.5) / (df + 0.5)) for t, df in frequency.items() if df > 0}
+    words = sum(weight for t, weight in weights.items() if not t.startswith(SYMBOL))
+    return {t: weight + words * t.startswith(SYMBOL) for t, weight in weights.items()}
 
 
 def max_term_score(statistics: CollectionStatistics) -> float:

@@ -32,13 +32,13 @@ from kiwi_rag.errors import (
     Rejected,
 )
 from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map, embed
-from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, ItemRef
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.registry.rows import IndexedItem, StoredPassage
 from kiwi_rag.retry import attempts
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.source import describe_error
+from kiwi_rag.symbols import passage_terms
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
 
@@ -329,8 +329,8 @@ def _compare_passage(record: EmbeddingRecord, found: StoredPassage) -> Iterator[
     for name in ("text", "context", "heading", "file", "start_line", "end_line"):
         if getattr(record.passage, name) != getattr(found.passage, name):
             yield f"has another {name.replace('_', ' ')} than the signed item"
-    frequencies = term_frequencies(record.passage.indexed_text)
-    if dict(frequencies) != found.terms or frequencies.total() != found.length:
+    frequencies, length = passage_terms(record.admission.ref, record.passage)
+    if dict(frequencies) != found.terms or length != found.length:
         yield "has other terms than its text"
     cosine = float(record.vector @ found.vector) if record.vector.shape == found.vector.shape else 0.0
     if not cosine >= (LEAST_COSINE_INT8 if record.fingerprint.startswith(INT8_MODEL) else LEAST_COSINE):

@@ -219,9 +219,9 @@ class SearchResult:
     ``best_cosine``, ``first_cosine``, ``centroid_cosine``, ``best_bm25`` and ``item_bm25`` of its item; ``vectors`` and
     ``words``, the legs in [0, 1], with the item's ``vector_rank`` and ``lexical_rank`` there; ``alpha``, ``fusion``,
     ``prior``, ``plan``. Of a document they are ``cosine``, ``bm25``, ``vectors``, ``words``, ``alpha``, ``fusion``,
-    ``plan`` and the bonuses ``kind`` and ``path``, by which its score may exceed 1. ``shadows`` lists tiers whose item
-    of the same id this one shadows, as ``tier`` or ``tier!principal`` where another principal signed that item;
-    ``tiers`` every tier that has the same content.
+    ``plan`` and the bonuses ``kind``, ``path`` and ``symbol``, by which its score may exceed 1. ``shadows`` lists
+    tiers whose item of the same id this one shadows, as ``tier`` or ``tier!principal`` where another principal signed
+    that item; ``tiers`` every tier that has the same content.
     ``duplicates`` are addresses of items with the same content under other ids, or places of passages with nearly the
     same text, which are not shown; ``more_duplicates`` counts further ones. ``passages`` is how many the item or
     document has. Only its owner sees a ``private`` one. ``conflict`` is set where another

@@ -21,7 +21,6 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, PlainValida
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from kiwi_rag.errors import InvalidItemId, KiwiError, RegistryError
-from kiwi_rag.lexical import term_frequencies
 from kiwi_rag.model import (
     Candidate,
     Candidates,
@@ -40,6 +39,7 @@ from kiwi_rag.model import (
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus
+from kiwi_rag.symbols import passage_terms
 from kiwi_rag.validation.audit import AuditHead
 
 _T = TypeVar("_T")
@@ -377,9 +377,9 @@ def vector_text(vector: Vector) -> str:
 
 def passage_object(record: EmbeddingRecord) -> dict[str, Any]:
     """Return what ``store_passages`` takes for one passage, with the terms that every tier indexes."""
-    frequencies = term_frequencies(record.passage.indexed_text)
+    frequencies, length = passage_terms(record.admission.ref, record.passage)
     return asdict(record.passage) | {
-        "length": frequencies.total(),
+        "length": length,
         "terms": list(frequencies),
         "frequencies": list(frequencies.values()),
         "embedding": vector_text(record.vector),

@@ -25,6 +25,7 @@ from kiwi_rag.search.document_state import read_document_state
 from kiwi_rag.search.hits import MAX_NAMED, Choice
 from kiwi_rag.search.ranking import RankedHit, default_weights, passage_legs, sort_key
 from kiwi_rag.search.tier_query import TierQuery, collect_candidates
+from kiwi_rag.symbols import match_names, query_names
 
 PATH_SHARE = 0.05
 """What is added to the score of a file whose path contains all words of the query."""
@@ -42,6 +43,8 @@ OPERATION_BONUS = 0.25
 """Bonus of exactly the operation that the query names."""
 NAME_BONUS = 0.08
 """Bonus of a passage that contains the names in the query literally."""
+SYMBOL_BONUS = 2.0
+"""Bonus of the file or definition that the query names, above all that vectors, words and other bonuses add up to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ class PassageChoice(Choice):
             copies.append(path if passage.file else f"{path}:{passage.start_line}-{passage.end_line}")
 
     def _scored(self, rarest: float) -> Iterator[RankedHit]:
-        intent = parse_intent(self.query.text)
+        intent, named = parse_intent(self.query.text), query_names(self.query.text)
         self.kind = intent.kind.name
         hits, alpha = collect_candidates(self.tier_queries), self.weights.alpha
         query_terms = set(terms(self.query.text))
@@ -205,12 +208,13 @@ class PassageChoice(Choice):
             candidate = hit.candidate
             # Both are added and not mixed in: a better match whose kind or path differs still comes first.
             kind = intent.score_bonus(candidate)
+            symbol = SYMBOL_BONUS * match_names(named, candidate.ref.item_id, candidate.passage) if named else 0.0
             path = PATH_SHARE * len(query_terms.intersection(terms(candidate.ref.item_id))) / max(len(query_terms), 1)
             parts = {
                 "cosine": candidate.cosine, "bm25": candidate.bm25, "vectors": vectors, "words": words,
-                "alpha": alpha, "kind": kind, "path": path, "plan": hit.plan, "fusion": self.fusion,
+                "alpha": alpha, "kind": kind, "path": path, "symbol": symbol, "plan": hit.plan, "fusion": self.fusion,
             }  # fmt: skip
-            score = alpha * vectors + (1 - alpha) * words + kind + path
+            score = alpha * vectors + (1 - alpha) * words + kind + path + symbol
             yield replace(hit, score=score, parts=parts)
 
     async def _verify(self, hit: RankedHit, path: str) -> SearchResult | None:

@@ -32,6 +32,7 @@ from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.symbols import symbol_terms
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent
 
@@ -190,10 +191,12 @@ async def prepare_query(
     Over items words that occur in no tier are corrected. Returns the query for the stores, the corrections
     (word → the word to search for), and the seconds that the embedding took.
     """
-    terms, corrected = query_terms(query.text), dict[str, str]()
+    is_workspace = any(tq.tier.workspace for tq in tier_queries)
+    symbols = symbol_terms(query.text) if is_workspace else ()
+    terms, corrected = (*query_terms(query.text), *symbols), dict[str, str]()
     embedding = asyncio.ensure_future(_timed(begun or embed.query(query.text)))
     statistics = await fetch_statistics(tier_queries, terms)
-    if not any(tq.tier.workspace for tq in tier_queries):  # identifiers of code are not misspelt words
+    if not is_workspace:  # identifiers of code are not misspelt words
         terms, corrected = await correct_terms(tier_queries, query.text, terms, statistics)
     vector, seconds = await embedding
     depth = max(LEG_DEPTH, query.limit * 10)  # enough passages that `limit` items remain after grouping by item

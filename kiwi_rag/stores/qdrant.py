@@ -30,7 +30,7 @@ from typing import Any
 from qdrant_client import models
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
+from kiwi_rag.lexical import MAX_TERMS, SYMBOL, find_similar, max_edits
 from kiwi_rag.model import (
     Candidate,
     Candidates,
@@ -279,8 +279,10 @@ class QdrantVectorStore:
         # Local mode is always exact, and warns when it gets parameters of an index.
         params = None if self._collection.connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
         requests = [models.QueryRequest(query=query.vector.tolist(), using=DENSE, params=params, **shared)]
-        if indices := list(dict.fromkeys(payload.sparse_index(term) for term in query.terms)):
-            words = models.SparseVector(indices=indices, values=[1.0] * len(indices))
+        # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words.
+        weights = {payload.sparse_index(t): float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
+        if weights:
+            words = models.SparseVector(indices=list(weights), values=list(weights.values()))
             requests.append(models.QueryRequest(query=words, using=WORDS, **shared))
         return requests
 

@@ -35,7 +35,7 @@ from pydantic import Json
 from qdrant_client import models
 
 from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
-from kiwi_rag.lexical import K1, B, term_frequencies
+from kiwi_rag.lexical import K1, B
 from kiwi_rag.model import (
     Admission,
     Candidate,
@@ -52,6 +52,7 @@ from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, 
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
 from kiwi_rag.stores.qdrant_connection import DENSE, SCHEMA, WORDS
+from kiwi_rag.symbols import passage_terms
 
 MAX_PASSAGES = 1_000_000
 _AVERAGE_LENGTH = 100.0
@@ -127,11 +128,11 @@ def passage_points(records: Sequence[EmbeddingRecord], turn: int, generation: st
     state = {"kind": "staged", "turn": turn, "generation": generation, "at": timestamp(datetime.now(UTC))}
     points = []
     for record in records:
-        passage, frequencies = record.passage, term_frequencies(record.passage.indexed_text)
+        passage, (frequencies, length) = record.passage, passage_terms(record.admission.ref, record.passage)
         vector: dict[str, Any] = {DENSE: record.vector.tolist()}
-        if weights := _term_weights(frequencies, frequencies.total()):
+        if weights := _term_weights(frequencies, length):
             vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
-        own = {"length": frequencies.total(), "terms": list(frequencies)}
+        own = {"length": length, "terms": list(frequencies)}
         own["passage"] = asdict(passage) | {"heading": list(passage.heading)}
         id_ = passage_id(record.admission.ref.item_id, generation, passage.ordinal)
         points.append(models.PointStruct(id=id_, vector=vector, payload=_filtered(record.admission) | state | own))

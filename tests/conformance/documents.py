@@ -39,13 +39,14 @@ def document(
     workspace: str = WORKSPACE,
     context: str = "Harbour",
     included: dict[str, bytes] | None = None,
+    kind: str = "section",
 ) -> tuple[Admission, list[Passage]]:
     """An admitted document of one line a passage, and after them one for each included file."""
     trust = TrustPolicy((SIGNER, Signer("other@acme", key.public_key, types=(ItemType.DOCUMENT,))))
     gate, policy, log = ValidationManager(trust, REGISTRY), policy_of("documents"), ListedLog()
     file = DocumentFile(path, "\n".join(texts).encode(), labels or {}, included or {})
     inspected = gate.inspect_document(file, policy, log)
-    passages = [Passage(n, text, context, ("Top",), n + 1, n + 1, "section") for n, text in enumerate(texts)]
+    passages = [Passage(n, text, context, ("Top",), n + 1, n + 1, kind) for n, text in enumerate(texts)]
     for n, (name, data) in enumerate((included or {}).items(), start=len(texts)):
         passages.append(Passage(n, data.decode(), context, ("Top",), 1, 1, "text", name))
     envelope = Indexer(key, REGISTRY, workspace).sign(inspected, passages, at)

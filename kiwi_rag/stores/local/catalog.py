@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kiwi_rag.errors import AuditBroken, StoreCorrupt
-from kiwi_rag.lexical import terms
 from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, Filters, Item, ItemRef, ItemType, Passage, StoredItem
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import require_model, timestamp
+from kiwi_rag.symbols import passage_terms
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, AuditSink, seal_record, verify_records
 
 # One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
@@ -98,9 +98,9 @@ def _insert_passages(connection: sqlite3.Connection, item_key: int, records: Seq
     keys, postings = [], []
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
     for record in records:
-        found = terms(record.passage.indexed_text)
-        keys.append(insert(connection, "passages", _passage_row(item_key, record.passage, len(found))))
-        postings.append((keys[-1], " ".join(found)))
+        frequencies, length = passage_terms(record.admission.ref, record.passage)
+        keys.append(insert(connection, "passages", _passage_row(item_key, record.passage, length)))
+        postings.append((keys[-1], " ".join(frequencies.elements())))
     connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
     vectors = [(key, _vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
     connection.executemany("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", vectors)

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from kiwi_rag.errors import AuditBroken
-from kiwi_rag.lexical import terms
+from kiwi_rag.lexical import SYMBOL
 from kiwi_rag.model import content_digest, sha256_hex
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.local.catalog import (
     increment_generation,
+    item_ref,
     meta,
     read_passage,
     remove_keys,
@@ -22,6 +23,7 @@ from kiwi_rag.stores.local.catalog import (
     verify_audit,
 )
 from kiwi_rag.stores.local.session import CREATE_POSTINGS
+from kiwi_rag.symbols import passage_terms
 
 # Each query selects the keys of items that only their signed files can restore. The SQL functions are `_FUNCTIONS`.
 _BROKEN_ITEMS = {
@@ -48,6 +50,7 @@ _DERIVED = {
 }
 _ORPHANS = 'SELECT "table", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2'
 _TOTALS = "SELECT count(*), coalesce(sum(length), 0) FROM passages"
+_OCCURRENCES = "SELECT coalesce(sum(cnt), 0) FROM posting_terms WHERE substr(term, 1, 1) <> ?"
 _REMOVE_ORPHANS = """
 DELETE FROM passages WHERE item_key NOT IN (SELECT item_key FROM items);
 DELETE FROM vectors WHERE passage_key NOT IN (SELECT passage_key FROM passages);
@@ -115,7 +118,7 @@ def _posting_problems(connection: sqlite3.Connection) -> Iterator[str]:
     passages, length = connection.execute(_TOTALS).fetchone()
     if (meta(connection, "passages"), meta(connection, "total_length")) != (passages, length):
         yield "the collection's statistics differ from a recount"
-    occurrences = connection.execute("SELECT coalesce(sum(cnt), 0) FROM posting_terms").fetchone()[0]
+    occurrences = connection.execute(_OCCURRENCES, (SYMBOL,)).fetchone()[0]
     if occurrences != length:
         yield f"the postings have {occurrences} occurrences of terms, the passages {length}"
 
@@ -125,10 +128,11 @@ def _rebuild_postings(connection: sqlite3.Connection) -> None:
         connection.execute(f"DROP TABLE {table}")
     for create in CREATE_POSTINGS:
         connection.execute(create)
-    for row in connection.execute("SELECT * FROM passages").fetchall():
-        found, key = terms(read_passage(row).indexed_text), row["passage_key"]
-        connection.execute("INSERT INTO postings (rowid, terms) VALUES (?, ?)", (key, " ".join(found)))
-        connection.execute("UPDATE passages SET length = ? WHERE passage_key = ?", (len(found), key))
+    for row in connection.execute("SELECT * FROM passages JOIN items USING (item_key)").fetchall():
+        frequencies, length = passage_terms(item_ref(row), read_passage(row))
+        joined, key = " ".join(frequencies.elements()), row["passage_key"]
+        connection.execute("INSERT INTO postings (rowid, terms) VALUES (?, ?)", (key, joined))
+        connection.execute("UPDATE passages SET length = ? WHERE passage_key = ?", (length, key))
 
 
 def _is_unit_vector(vector: bytes, dimension: int) -> bool:
