@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from kiwi_rag.formats.documents import CODE_TYPES
 from kiwi_rag.lexical import max_term_score, terms
 from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
 from kiwi_rag.search.diversify import NEAR, CopyIndex
@@ -77,7 +78,7 @@ _KINDS: Mapping[str, IntentKind] = {
     ),
     r"\b(endpoints?|operations?|routes?|rest|http|api call|openapi|swagger)\b": _ENDPOINT,
     r"\b(class|method|function|implement\w*|computed?|calculated?|code|javadoc|source)\b|\w+\(\)": (
-        IntentKind("code", ("java", "python"), ("method", "function", "class"))
+        IntentKind("code", CODE_TYPES, ("method", "function", "class"))
     ),
     r"\b(who owns|owners?|owned|team|responsible|domain|capabilit\w+|tickets?)\b": (
         IntentKind("ownership", ("yaml", "json"), ("definition",))

@@ -17,13 +17,13 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from kiwi_rag.formats import elements, markdown
+from kiwi_rag.formats.documents import CODE_TYPES
 from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding, Severity
 from kiwi_rag.validation.checks import MAX_FINDINGS
 
 # What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
 MARKDOWN = ("markdown", "adr", "mdx")
-SOURCE_CODE = ("java", "python")
 # Source code: "<!--" in it is part of a string, which its reader sees.
 _CODE = frozenset({
     *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
@@ -122,7 +122,7 @@ def spans(text: str, path: str = "", file_type: str = "markdown") -> list[Span]:
         visible, comments = _reader_view(text, path)
         scanners = [_element_spans(visible), _target_spans(visible), _image_spans(visible)]
         return _listed(text, path, _comment_spans(comments), _comment_spans(_notes(visible)), *scanners)
-    if file_type in SOURCE_CODE or PurePosixPath(path).suffix.lower() in _CODE:
+    if file_type in CODE_TYPES or PurePosixPath(path).suffix.lower() in _CODE:
         return []
     return _listed(text, path, _comment_spans(_all_comments(text, path)))
 

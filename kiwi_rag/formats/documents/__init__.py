@@ -13,6 +13,7 @@ a text, or at its headings, and linear.
 | yaml, json | definition |
 | java | class, method, field |
 | python | module, class, function |
+| every other of `CODE_TYPES` (TSX is typescript, JSX javascript) | module, class, method, function, field |
 | plantuml | diagram |
 | text | text |
 """
@@ -28,16 +29,23 @@ from pathlib import PurePosixPath
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, flat, one_line
 from kiwi_rag.model import Finding
 
+CODE_TYPES = (
+    *("c", "cpp", "csharp", "go", "java", "javascript", "kotlin", "php", "python", "ruby", "rust", "shell", "sql"),
+    *("swift", "typescript"),
+)
+"""The file types that are source code."""
 FILE_TYPES = (
-    *("markdown", "adr", "openapi", "asyncapi", "yaml", "json", "java", "python", "plantuml", "text"),
+    *("markdown", "adr", "openapi", "asyncapi", "yaml", "json", *CODE_TYPES, "plantuml", "text"),
     *("rst", "html", "asciidoc", "notebook"),
 )
 WRITTEN = {"mdx": "markdown", "rst": "text", "html": "text", "asciidoc": "text", "notebook": "json"}
 """The forms whose readers do not see the lines of the file, and those in which these lines are read as they stand."""
-_MODULES = {"adr": "markdown", "json": "structured", "yaml": "structured"}
+_MODULES = {"adr": "markdown", "json": "structured", "yaml": "structured"} | dict.fromkeys((*CODE_TYPES, "tsx"), "code")
 _NAMES = {
     **{"json": "JSON", "yaml": "YAML", "rst": "reStructuredText", "html": "HTML", "asciidoc": "AsciiDoc"},
     **{"mdx": "MDX", "notebook": "a notebook"},
+    **{"cpp": "C++", "csharp": "C#", "javascript": "JavaScript", "php": "PHP"},
+    **{"sql": "SQL", "tsx": "TypeScript", "typescript": "TypeScript"},
 }
 _TITLE_AT_MOST = 80
 _START = re.compile(r"\s*@start[a-z]+\b[ \t]*(.*)", re.IGNORECASE)
@@ -60,6 +68,20 @@ _FORMS = {
         "html": ".html .htm .xhtml",
         "asciidoc": ".adoc .asciidoc .asc",
         "notebook": ".ipynb",
+        "typescript": ".ts .mts .cts",
+        "tsx": ".tsx",
+        "javascript": ".js .mjs .cjs .jsx .es6",
+        "go": ".go",
+        "rust": ".rs",
+        "c": ".c .h",
+        "cpp": ".cpp .cc .cxx .c++ .hpp .hh .hxx .h++ .ipp .inl .tpp .cu .cuh .ino",
+        "csharp": ".cs .csx",
+        "ruby": ".rb .rake .gemspec .ru",
+        "php": ".php .phtml .php5",
+        "kotlin": ".kt .kts",
+        "swift": ".swift",
+        "sql": ".sql .ddl",
+        "shell": ".sh .bash .zsh .ksh .bats",
     }.items()
     for suffix in suffixes.split()
 }
@@ -73,7 +95,14 @@ _JAVA = re.compile(
     r"(?:class|interface|enum|record|@interface|module)[ \t]+\w)",
     re.MULTILINE,
 )
-_SHEBANG = re.compile(r"#![^\n]*\bpython[\d.]*\b")
+_SHEBANG = re.compile(
+    r"#![^\n]*?\b(?:(python)[\d.]*|(ts-node|tsx|deno)|(node|nodejs|bun)|(ruby)|(php)|(swift)|(?:ba|z|k|da)?sh)\b"
+)
+_SHEBANG_FORMS = ("shell", "python", "typescript", "javascript", "ruby", "php", "swift")
+# What only C++ has, in a header that either language may have.
+_CPP = re.compile(
+    r"^[ \t]*(?:class[ \t]+\w|namespace\b|template[ \t]*<|using[ \t]+\w|(?:public|private|protected):)", re.MULTILINE
+)
 _KEY = re.compile(
     r"(?:---[^\n]*\n|%YAML[^\n]*\n|[ \t]*\n|[ \t]*#[^\n]*\n)*+[\"']?[\w$][\w.$-]*[\"']?[ ]?:(?:[ \t]|\n|$)"
 )
@@ -118,6 +147,9 @@ def _unreadable(path: str, text: str, form: str, error: MalformedSource) -> Pars
     if error.code == "document.large":
         code, message = error.code, f"the file has over {error} of {name}, so it is indexed as plain text"
         hint = f"split it, or {hint}"
+    elif error.code == "document.grammar":
+        code, message = error.code, f"{error} is not installed, so {name} is indexed as plain text"
+        hint = f"install it: pip install {error}; then kiwi workspace index --rebuild"
     else:
         code, message = "document.malformed", f"the file is not {name}, so it is indexed as plain text: {error}"
         hint = f"correct the file, or {hint}"
@@ -178,13 +210,19 @@ def _diagram_title(lines: Sequence[str]) -> str:
 
 def is_python(path: str, text: str) -> bool:
     """Return whether Python would run a file: by its suffix, or by its first line."""
-    return _FORMS.get(PurePosixPath(path).suffix.lower()) == "python" or _SHEBANG.match(text) is not None
+    return _FORMS.get(PurePosixPath(path).suffix.lower()) == "python" or _interpreted(text) == "python"
+
+
+def _interpreted(text: str) -> str:
+    """Return the form that the first line of a script names, or nothing."""
+    match = _SHEBANG.match(text)
+    return _SHEBANG_FORMS[match.lastindex or 0] if match else ""
 
 
 def detect(path: str, text: str) -> str:
-    """Return how `text` is to be read: as ``markdown``, ``adr``, ``yaml``, ``json``, ``java``, ``python``,
-    ``plantuml``, ``text`` or one of `WRITTEN`. Whether YAML or JSON is an OpenAPI or AsyncAPI description shows once
-    it is read.
+    """Return how `text` is to be read: as ``markdown``, ``adr``, ``yaml``, ``json``, one of `CODE_TYPES`, ``tsx``,
+    ``plantuml``, ``text`` or one of `WRITTEN`. Whether YAML or JSON is an OpenAPI or AsyncAPI description shows once it
+    is read.
     """
     suffix = PurePosixPath(path).suffix.lower()
     form, head = _FORMS.get(suffix, ""), text[:_HEAD]
@@ -194,8 +232,10 @@ def detect(path: str, text: str) -> str:
         return "plantuml"
     if form == "json" and _KEY.match(head):
         return "yaml"
-    if form == "java" and not _JAVA.search(head):
-        return "text"
+    if (form == "java" and not _JAVA.search(head)) or (form == "typescript" and head.lstrip()[:2] in {"<?", "<!"}):
+        return "text"  # translations of Qt have the suffix .ts
+    if suffix == ".h" and _CPP.search(head):
+        return "cpp"
     if suffix == ".asc" and not _ASCIIDOC.search(head):  # many are keys and signatures
         return "text"
     # What follows the last dot of a name such as "notes-1.2" is no suffix.
@@ -210,8 +250,8 @@ def service_of(path: str) -> str:
 
 
 def _by_content(path: str, text: str, head: str) -> str:
-    if _SHEBANG.match(head):
-        return "python"
+    if form := _interpreted(head):
+        return form
     if _JSON_START.match(head) and text[-_HEAD:].rstrip()[-1:] in {"}", "]"}:
         return "json"
     if _KEY.match(head) and (head.startswith("---") or _API.search(head)):

@@ -1,0 +1,319 @@
+"""Source code: each definition with the comments above it, under the types around it; parsed by tree-sitter.
+
+What a definition is in a language is said by a query: ``code.toml`` has all of them. The parser carries on after
+errors; a file in which it finds no definition is plain text. A grammar is imported for the first file in its language.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, one_line, sections
+from kiwi_rag.wordpieces import code
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node, Query
+
+    _Captures = dict[str, list[Node]]
+
+LARGEST = 1 << 20
+"""Characters; the tree of larger ones takes memory by the gigabyte."""
+_NESTING = 50
+_DEEPEST = 1_000
+_WHOLE = 1_500
+_WHOLE_TOKENS = 190
+_TITLE_AT_MOST = 80
+_CONTAINERS = ("class", "module")
+_OWN = {"constant": "field", "declaration": "callable"}
+_DEFINITIONS = (*_CONTAINERS, "method", "function", "callable", "field", *_OWN, "leaf")
+_PARAMETERS = frozenset({
+    *("parameter", "identifier", "list_splat_pattern", "dictionary_splat_pattern", "keyword_separator"),
+    *("typed_parameter", "default_parameter", "typed_default_parameter"),
+})  # fmt: skip
+_TYPE_ARGUMENTS = re.compile(r"<[^<>]*>|[<\[?].*", re.DOTALL)
+
+_DIRECTIVE = r"(?:include|define|undef|if|ifn?def|else|elif|endif|pragma|import|error|warning|region|nullable|line)\b"
+# What a file may begin with before its first statement: comments and a docstring.
+_HEADER = re.compile(
+    rf"(?:\s+|//[^\n]*|/\*.*?\*/|#(?!!?\[|[ \t]*{_DIRECTIVE})[^\n]*|--[^\n]*|<\?php\b|([\"'])use strict\1;?"
+    r"|[rRuU]?(?P<quotes>\"\"\"|'''|\"(?!\")|'(?!'))(?P<docstring>.*?)(?P=quotes))*+",
+    re.DOTALL,
+)
+_HEADER_AT_MOST = 8_192
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
+_MARKS = re.compile(r"^[ \t]*(?:/\*+!?|\*+/|\*+|//+!?|#+|--+)?[ \t]*|[ \t]*\*+/[ \t]*$", re.MULTILINE)
+_LICENCE = re.compile(
+    r"licen[cs]e|copyright|©|\(c\)|SPDX|rights reserved|permission|warrant|redistribut", re.IGNORECASE
+)
+_TOOL = re.compile(
+    r"!|<|.*-\*-|.*\bcoding[:=]|@|[\w-]+:\s*\S+$|(?:eslint|globals?|jshint|istanbul|prettier|tslint|vim?|pylint"
+    r"|mypy|ruff|noqa|type|go|nolint|shellcheck|rubocop|phpcs|swiftlint|ktlint|frozen_string_literal|region"
+    r"|pragma)\b(?![ ][a-z])",
+    re.IGNORECASE,
+)
+_FILE_TAG = re.compile(r"[@\\](?:file(?:overview)?|brief|module)\b[ \t]*")
+
+
+class _Language(NamedTuple):
+    """A row of the table, with its grammar and its query."""
+
+    grammar: Language
+    query: Query
+    file_type: str
+    root: str
+    apart: bool
+    whole: bool
+    strict: bool
+
+
+class _Definition(NamedTuple):
+    """A definition: its bytes, its lines, and its heading below the types around it."""
+
+    kind: str
+    start: int
+    end: int
+    first: int
+    last: int
+    heading: tuple[str, ...]
+    is_sound: bool = True
+
+
+def parse(text: str, form: str) -> ParsedDocument:
+    """Return source code as sections of the kinds ``class``, ``method``, ``function``, ``field`` and ``module``.
+
+    The path of headings is that of the outer types, and the definition's name or signature. The title is the first
+    sentence of the comment or the docstring that the file begins with where that is short, else the name of its first
+    type, or of its first function.
+
+    Raises
+    ------
+    MalformedSource
+        If the text is larger than `LARGEST`, or not code in that language, or nested too deeply, or if the grammar of
+        the language is not installed.
+    """
+    if len(text) > LARGEST:
+        raise MalformedSource("document.large", f"{LARGEST >> 20} MiB", 0)
+    from tree_sitter import Parser, QueryCursor
+
+    language, data = _language(form), text.encode("utf-8", "replace")
+    root = Parser(language.grammar).parse(data).root_node
+    if _is_deep(root):
+        raise MalformedSource("document.malformed", "it nests too deeply", 0)
+    matches = [captures for _, captures in QueryCursor(language.query).matches(root)]
+    found, errors = _definitions(matches), [node.start_point.row + 1 for node in _captured(matches, "error")]
+    if errors and not any(one.is_sound or not language.strict for one in found):
+        raise MalformedSource("document.malformed", "no definition without an error is found in it", min(errors))
+    package = next((_text(captures["package"]) for captures in matches if "package" in captures), "")
+    above = _comments(matches, data.split(b"\n"), blank_lines=language.apart)
+    return _document(text, form, _Outline(language, text.split("\n"), package, above, deque(found)))
+
+
+def _document(text: str, form: str, outline: _Outline) -> ParsedDocument:
+    language, lines, package = outline.language, outline.lines, outline.package
+    inner = tuple(outline.within(4 * len(text)))
+    main = _main(inner)
+    heading: tuple[str, ...] = ()
+    if language.root == "class":  # of Java, what stands around the types is taken to be the first one's
+        heading = main.heading[:1] if main and main.kind == "class" else (package,) if package else ()
+    first = inner[0].start if inner else len(lines) + 1
+    name = main.heading[-1].partition("(")[0].split(" ")[-1].removeprefix(f"{package}.") if main else ""
+    title = _leading_sentence("\n".join(lines[: first - 1]), form) or name
+    whole = Stretch(language.root, 1, len(lines), heading, inner)
+    return ParsedDocument(language.file_type, one_line(title), sections(lines, whole))
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("code.toml").read_text("utf-8"))
+
+
+@cache
+def _language(form: str) -> _Language:
+    from tree_sitter import Language, Query
+
+    row = _table()[form]
+    module = row.get("module", f"tree_sitter_{form}")
+    try:
+        grammar = Language(getattr(import_module(module), row.get("function", "language"))())
+    except (ImportError, ValueError) as error:  # not installed, or made for another version of tree-sitter
+        raise MalformedSource("document.grammar", module.replace("_", "-"), 0) from error
+    query = Query(grammar, f"{(_table()[row['like']] if 'like' in row else row)['query']}[(ERROR) (MISSING)] @error")
+    options = row.get("root", "module"), row.get("apart", False), row.get("whole", True), row.get("strict", False)
+    return _Language(grammar, query, row.get("file_type", form), *options)
+
+
+def _is_deep(root: Node) -> bool:
+    """Whether most of a tree is one deep expression: the node in its middle is deeper than any that people write."""
+    cursor = root.walk()
+    cursor.goto_descendant(root.descendant_count // 2)
+    return cursor.depth > _DEEPEST
+
+
+def _definitions(matches: Sequence[_Captures]) -> list[_Definition]:
+    """Return the definitions in order, outer ones first; of those with the same name at the same place the first."""
+    wrappers = {node.named_children[-1].start_byte: node for node in _captured(matches, "wrapper")}
+    found: dict[int, tuple[int, int, int, str, _Captures]] = {}
+    for order, captures in enumerate(matches):
+        for kind in captures.keys() & _DEFINITIONS:
+            node = captures[kind][0]
+            place = captures.get("name", captures[kind])[0].start_byte
+            one = (node.start_byte, -node.end_byte, order, kind, captures)
+            found[place] = min(found.get(place, one), one, key=lambda found: found[:3])
+    return [_definition(kind, captures, wrappers) for *_, kind, captures in sorted(found.values(), key=lambda f: f[:3])]
+
+
+def _captured(matches: Sequence[_Captures], name: str) -> Iterator[Node]:
+    return (node for captures in matches for node in captures.get(name, ()))
+
+
+def _definition(kind: str, captures: _Captures, wrappers: dict[int, Node]) -> _Definition:
+    node = first = captures[kind][0]
+    while (wrapper := wrappers.get(first.start_byte)) and wrapper.start_byte < first.start_byte:
+        first = wrapper
+    heading = (*_outer(captures), _signature(kind, captures)) if "name" in captures else ()
+    lines = first.start_point.row + 1, _last_line(node)
+    return _Definition(kind, first.start_byte, node.end_byte, *lines, heading, not node.has_error)
+
+
+def _last_line(node: Node) -> int:
+    row, column = node.end_point
+    return row + (column > 0 or row == node.start_point.row)
+
+
+def _outer(captures: _Captures) -> tuple[str, ...]:
+    """Return the names of the types that a definition names as its own: ``A::b``, ``(a *A) b``, ``A.b``."""
+    named = [_TYPE_ARGUMENTS.sub("", _text(captures["outer"]))] if "outer" in captures else []
+    return tuple("::".join([*named, _text(captures["name"])]).split("::")[:-1])
+
+
+def _signature(kind: str, captures: _Captures) -> str:
+    """Return a type's name, or the type that a function gives, its name and its parameters."""
+    name = _text(captures["name"]).rpartition("::")[2].strip("\"'`")
+    if kind in (*_CONTAINERS, "constant") or "bare" in captures:
+        return name
+    given = "".join(_text([node]) for node in captures.get("parameters", ()))
+    arguments = captures["arguments"][0].named_children if "arguments" in captures else ()
+    listed = ", ".join(_text([_parameter(node)]) for node in arguments if node.type in _PARAMETERS)
+    return f"{_text(captures.get('type', ()))} {name}{given or f'({listed})'}".strip()
+
+
+def _parameter(node: Node) -> Node:
+    """Return what a parameter is in a signature: of Python its name without its type and its default."""
+    named = node.child_by_field_name("name") if node.type.endswith("default_parameter") else None
+    return named or (node.named_children[0] if node.type == "typed_parameter" else node)
+
+
+def _text(nodes: Sequence[Node]) -> str:
+    return nodes[0].text.decode("utf-8", "replace") if nodes and nodes[0].text else ""
+
+
+def _comments(matches: Sequence[_Captures], rows: Sequence[bytes], *, blank_lines: bool) -> dict[int, int]:
+    """Return last line → first line of each run of comments on lines of their own, with the blank lines below them."""
+    alone: dict[int, int] = {}
+    seen = -1
+    for node in sorted(_captured(matches, "comment"), key=lambda node: node.start_byte):
+        (row, column), (end, end_column), last = node.start_point, node.end_point, _last_line(node)
+        # Only the first one of a row: a row may hold very many.
+        if row > seen and not rows[row][:column].strip() and not (last > end and rows[end][end_column:].strip()):
+            alone[last] = row + 1
+        seen = row
+    above: dict[int, int] = {}
+    for line, content in enumerate(rows, start=1):
+        if line in alone:
+            above[line] = above.get(alone[line] - 1, alone[line])
+        elif blank_lines and line - 1 in above and not content.strip():
+            above[line] = above[line - 1]
+    return above
+
+
+@dataclass(slots=True)
+class _Outline:
+    """Definitions in order, from which the tree of stretches is made."""
+
+    language: _Language
+    lines: Sequence[str]
+    package: str
+    above: dict[int, int]
+    waiting: deque[_Definition]
+
+    def within(self, end: int, outer: Stretch | None = None, nesting: int = _NESTING) -> Iterator[Stretch]:
+        """Yield the definitions that begin before the byte `end`, those inside of them below them."""
+        has_members = False
+        while self.waiting and self.waiting[0].start < end:
+            one = self.waiting.popleft()
+            stretch = self._stretch(one, outer)
+            inner = tuple(self.within(one.end, stretch, nesting - 1)) if one.kind in _CONTAINERS and nesting else ()
+            while self.waiting and self.waiting[0].start < one.end:
+                self.waiting.popleft()
+            if self._is_own(one, stretch, outer, has_members=has_members):
+                has_members |= one.kind != "field"
+                yield Stretch(
+                    stretch.kind,
+                    stretch.start,
+                    stretch.end,
+                    stretch.heading,
+                    inner if self._is_large(one, stretch) else (),
+                )
+
+    def _stretch(self, one: _Definition, outer: Stretch | None) -> Stretch:
+        kind = _OWN.get(one.kind, one.kind)
+        if kind == "callable":
+            kind = "method" if (outer and outer.kind == "class") or len(one.heading) > 1 else "function"
+        heading = (*(outer.heading if outer else ()), *(() if kind == one.kind == "field" else one.heading))
+        if kind == "class" and not outer and self.package:
+            heading = (f"{self.package}.{heading[0]}", *heading[1:])
+        return Stretch(kind, self.above.get(one.first - 1, one.first), one.last, heading)
+
+    def _is_own(self, one: _Definition, stretch: Stretch, outer: Stretch | None, *, has_members: bool) -> bool:
+        """Whether a definition is a section of its own, and not of what is around it."""
+        if one.kind == "leaf" or (
+            one.kind == "class" and outer and (outer.start, outer.end) == (stretch.start, stretch.end)
+        ):
+            return False  # such as the struct of a typedef
+        if one.kind in _OWN:
+            return stretch.start < stretch.end
+        return one.kind != "field" or (has_members and outer is not None)
+
+    def _is_large(self, one: _Definition, stretch: Stretch) -> bool:
+        """Whether a definition is split by what is in it."""
+        if one.kind == "module" or not self.language.whole or one.end - one.start > 4 * _WHOLE:
+            return True
+        text = "\n".join(self.lines[stretch.start - 1 : stretch.end])
+        return len(text) > _WHOLE or code.count(text) > _WHOLE_TOKENS
+
+
+def _main(stretches: Sequence[Stretch]) -> Stretch | None:
+    """Return the first type, else the first function, of those in namespaces too."""
+    inner = [_main(one.inner) if one.kind == "module" else one for one in stretches]
+    named = [one for one in inner if one and one.kind != "field"]
+    return next((one for one in named if one.kind == "class"), named[0] if named else None)
+
+
+def _leading_sentence(head: str, form: str) -> str:
+    """Return the first sentence of the comments or the docstring at the head of a file where it is short, else nothing.
+
+    What licences and tools say there is left out.
+    """
+    header = _HEADER.match(head[:_HEADER_AT_MOST])
+    if header is None:
+        return ""
+    blocks = [header["docstring"]] if form == "python" and header["docstring"] else _BLANK_LINES.split(header[0])
+    sentences = (_sentence(block) for block in blocks if not _LICENCE.search(block))
+    return next(filter(None, sentences), "")
+
+
+def _sentence(comment: str) -> str:
+    lines = [_FILE_TAG.sub("", line) for line in _MARKS.sub("", comment).strip().split("\n")]
+    prose = "\n".join(line for line in lines if not line or not _TOOL.match(line))
+    paragraph = _BLANK_LINES.split(prose.strip())[0]
+    words = " ".join(_SENTENCE_END.split(paragraph, maxsplit=1)[0].split())
+    return words if len(words) <= _TITLE_AT_MOST and any(map(str.isalpha, words)) else ""
