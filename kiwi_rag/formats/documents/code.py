@@ -102,6 +102,8 @@ def parse(text: str, form: str) -> ParsedDocument:
     """
     if len(text) > LARGEST:
         raise MalformedSource("document.large", f"{LARGEST >> 20} MiB", 0)
+    if "\0" in text:  # the end of a file to many grammars
+        raise MalformedSource("document.malformed", "it holds NUL characters", 0)
     from tree_sitter import Parser, QueryCursor
 
     language, data = _language(form), text.encode("utf-8", "replace")
@@ -111,7 +113,7 @@ def parse(text: str, form: str) -> ParsedDocument:
     matches = [captures for _, captures in QueryCursor(language.query).matches(root)]
     found, errors = _definitions(matches), [node.start_point.row + 1 for node in _captured(matches, "error")]
     if errors and not any(one.is_sound or not language.strict for one in found):
-        raise MalformedSource("document.malformed", "no definition without an error is found in it", min(errors))
+        raise MalformedSource("document.malformed", "invalid syntax, and no definition without", min(errors))
     package = next((_text(captures["package"]) for captures in matches if "package" in captures), "")
     above = _comments(matches, data.split(b"\n"), blank_lines=language.apart)
     return _document(text, form, _Outline(language, text.split("\n"), package, above, deque(found)))
