@@ -7,6 +7,7 @@ errors; a file in which it finds no definition is plain text. A grammar is impor
 from __future__ import annotations
 
 import re
+import time
 import tomllib
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -23,11 +24,16 @@ if TYPE_CHECKING:
     from tree_sitter import Language, Node, Query
 
     _Captures = dict[str, list[Node]]
+    _Matches = Sequence[tuple[int, _Captures]]
 
 LARGEST = 1 << 20
 """Characters; the tree of larger ones takes memory by the gigabyte."""
 _NESTING = 50
+_SECONDS = 10
+_READ = 1 << 16
 _DEEPEST = 1_000
+_SIGNS = 10_000
+_MANY = 20_000
 _WHOLE = 1_500
 _WHOLE_TOKENS = 190
 _TITLE_AT_MOST = 80
@@ -54,10 +60,11 @@ _MARKS = re.compile(r"^[ \t]*(?:/\*+!?|\*+/|\*+|//+!?|#+|--+)?[ \t]*|[ \t]*\*+/[
 _LICENCE = re.compile(
     r"licen[cs]e|copyright|©|\(c\)|SPDX|rights reserved|permission|warrant|redistribut", re.IGNORECASE
 )
+# Lines for tools, and names of files.
 _TOOL = re.compile(
-    r"!|<|.*-\*-|.*\bcoding[:=]|@|[\w-]+:\s*\S+$|(?:eslint|globals?|jshint|istanbul|prettier|tslint|vim?|pylint"
-    r"|mypy|ruff|noqa|type|go|nolint|shellcheck|rubocop|phpcs|swiftlint|ktlint|frozen_string_literal|region"
-    r"|pragma)\b(?![ ][a-z])",
+    r"!|<|@|.*-\*-|.*\bcoding[:=]|['\"]use strict|[\w.+-]+\.\w{1,6}$|[\w-]+:\s*\S+$"
+    r"|(?:eslint|globals?|jshint|istanbul|prettier|tslint|vim?|pylint|mypy|ruff|noqa|type|go|nolint|shellcheck|rubocop"
+    r"|phpcs|swiftlint|ktlint|frozen_string_literal|region|pragma)\b(?![ ][a-z])",
     re.IGNORECASE,
 )
 _FILE_TAG = re.compile(r"[@\\](?:file(?:overview)?|brief|module)\b[ \t]*")
@@ -104,17 +111,12 @@ def parse(text: str, form: str) -> ParsedDocument:
         raise MalformedSource("document.large", f"{LARGEST >> 20} MiB", 0)
     if "\0" in text:  # the end of a file to many grammars
         raise MalformedSource("document.malformed", "it holds NUL characters", 0)
-    from tree_sitter import Parser, QueryCursor
-
     language, data = _language(form), text.encode("utf-8", "replace")
-    root = Parser(language.grammar).parse(data).root_node
-    if _is_deep(root):
-        raise MalformedSource("document.malformed", "it nests too deeply", 0)
-    matches = [captures for _, captures in QueryCursor(language.query).matches(root)]
-    found, errors = _definitions(matches), [node.start_point.row + 1 for node in _captured(matches, "error")]
+    matches = _matches(language, data)
+    found, errors = _definitions(matches, data), [node.start_point.row + 1 for node in _captured(matches, "error")]
     if errors and not any(one.is_sound or not language.strict for one in found):
         raise MalformedSource("document.malformed", "invalid syntax, and no definition without", min(errors))
-    package = next((_text(captures["package"]) for captures in matches if "package" in captures), "")
+    package = _text(data, [*_captured(matches, "package")])
     above = _comments(matches, data.split(b"\n"), blank_lines=language.apart)
     return _document(text, form, _Outline(language, text.split("\n"), package, above, deque(found)))
 
@@ -122,13 +124,11 @@ def parse(text: str, form: str) -> ParsedDocument:
 def _document(text: str, form: str, outline: _Outline) -> ParsedDocument:
     language, lines, package = outline.language, outline.lines, outline.package
     inner = tuple(outline.within(4 * len(text)))
-    main = _main(inner)
     heading: tuple[str, ...] = ()
     if language.root == "class":  # of Java, what stands around the types is taken to be the first one's
-        heading = main.heading[:1] if main and main.kind == "class" else (package,) if package else ()
+        heading = next((one.heading for one in inner if one.kind == "class"), (package,) if package else ())
     first = inner[0].start if inner else len(lines) + 1
-    name = main.heading[-1].partition("(")[0].split(" ")[-1].removeprefix(f"{package}.") if main else ""
-    title = _leading_sentence("\n".join(lines[: first - 1]), form) or name
+    title = _leading_sentence("\n".join(lines[: first - 1]), form) or _main(inner).removeprefix(f"{package}.")
     whole = Stretch(language.root, 1, len(lines), heading, inner)
     return ParsedDocument(language.file_type, one_line(title), sections(lines, whole))
 
@@ -153,35 +153,67 @@ def _language(form: str) -> _Language:
     return _Language(grammar, query, row.get("file_type", form), *options)
 
 
-def _is_deep(root: Node) -> bool:
-    """Whether most of a tree is one deep expression: the node in its middle is deeper than any that people write."""
-    cursor = root.walk()
-    cursor.goto_descendant(root.descendant_count // 2)
-    return cursor.depth > _DEEPEST
+def _matches(language: _Language, data: bytes) -> _Matches:
+    """Parse a file, and run the query of its language over the tree.
+
+    Both take time in proportion to a file's length if people wrote it, and may take hours for what nobody writes.
+    """
+    from tree_sitter import Parser, QueryCursor
+
+    end = time.thread_time() + _SECONDS  # of this thread, so that a busy machine gives no other sections
+    try:
+        tree = Parser(language.grammar).parse(
+            lambda start, _: data[start : start + _READ], progress_callback=lambda *_: time.thread_time() > end
+        )
+    except ValueError as error:
+        raise MalformedSource("document.malformed", f"it takes over {_SECONDS} seconds to parse", 0) from error
+    if tree.root_node.descendant_count > _MANY and _is_odd(tree.root_node):
+        raise MalformedSource("document.malformed", "it nests too deeply, or is signs without words", 0)
+    return QueryCursor(language.query).matches(tree.root_node)
 
 
-def _definitions(matches: Sequence[_Captures]) -> list[_Definition]:
+def _is_odd(root: Node) -> bool:
+    """Whether a tree is nested deeply, or has many signs in a row; a query takes their number squared."""
+    cursor, signs = root.walk(), [0]  # how many signs are before a node and below the same parent, for each level
+    while True:
+        signs[-1] = 0 if cursor.node is None or cursor.node.is_named else signs[-1] + 1
+        if signs[-1] > _SIGNS or len(signs) > _DEEPEST:
+            return True
+        if cursor.goto_first_child():
+            signs.append(0)
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return False
+            signs.pop()
+
+
+def _definitions(matches: _Matches, data: bytes) -> list[_Definition]:
     """Return the definitions in order, outer ones first; of those with the same name at the same place the first."""
     wrappers = {node.named_children[-1].start_byte: node for node in _captured(matches, "wrapper")}
-    found: dict[int, tuple[int, int, int, str, _Captures]] = {}
-    for order, captures in enumerate(matches):
+    found: dict[int, tuple[tuple[int, int, int], str, _Captures]] = {}
+    for pattern, captures in matches:
         for kind in captures.keys() & _DEFINITIONS:
             node = captures[kind][0]
             place = captures.get("name", captures[kind])[0].start_byte
-            one = (node.start_byte, -node.end_byte, order, kind, captures)
-            found[place] = min(found.get(place, one), one, key=lambda found: found[:3])
-    return [_definition(kind, captures, wrappers) for *_, kind, captures in sorted(found.values(), key=lambda f: f[:3])]
+            one = (node.start_byte, -node.end_byte, pattern), kind, captures
+            if place not in found or one[0] < found[place][0]:
+                found[place] = one
+    return [
+        _definition(kind, captures, wrappers, data)
+        for _, kind, captures in sorted(found.values(), key=lambda one: one[0])
+    ]
 
 
-def _captured(matches: Sequence[_Captures], name: str) -> Iterator[Node]:
-    return (node for captures in matches for node in captures.get(name, ()))
+def _captured(matches: _Matches, name: str) -> Iterator[Node]:
+    return (node for _, captures in matches for node in captures.get(name, ()))
 
 
-def _definition(kind: str, captures: _Captures, wrappers: dict[int, Node]) -> _Definition:
+def _definition(kind: str, captures: _Captures, wrappers: dict[int, Node], data: bytes) -> _Definition:
     node = first = captures[kind][0]
     while (wrapper := wrappers.get(first.start_byte)) and wrapper.start_byte < first.start_byte:
         first = wrapper
-    heading = (*_outer(captures), _signature(kind, captures)) if "name" in captures else ()
+    heading = (*_outer(captures, data), _signature(kind, captures, data)) if "name" in captures else ()
     lines = first.start_point.row + 1, _last_line(node)
     return _Definition(kind, first.start_byte, node.end_byte, *lines, heading, not node.has_error)
 
@@ -191,21 +223,21 @@ def _last_line(node: Node) -> int:
     return row + (column > 0 or row == node.start_point.row)
 
 
-def _outer(captures: _Captures) -> tuple[str, ...]:
+def _outer(captures: _Captures, data: bytes) -> tuple[str, ...]:
     """Return the names of the types that a definition names as its own: ``A::b``, ``(a *A) b``, ``A.b``."""
-    named = [_TYPE_ARGUMENTS.sub("", _text(captures["outer"]))] if "outer" in captures else []
-    return tuple("::".join([*named, _text(captures["name"])]).split("::")[:-1])
+    named = [_TYPE_ARGUMENTS.sub("", _text(data, captures["outer"]))] if "outer" in captures else []
+    return tuple("::".join([*named, _text(data, captures["name"])]).split("::")[:-1])
 
 
-def _signature(kind: str, captures: _Captures) -> str:
+def _signature(kind: str, captures: _Captures, data: bytes) -> str:
     """Return a type's name, or the type that a function gives, its name and its parameters."""
-    name = _text(captures["name"]).rpartition("::")[2].strip("\"'`")
+    name = _text(data, captures["name"]).rpartition("::")[2].strip("\"'`")
     if kind in (*_CONTAINERS, "constant") or "bare" in captures:
         return name
-    given = "".join(_text([node]) for node in captures.get("parameters", ()))
+    given = "".join(_text(data, [node]) for node in captures.get("parameters", ()))
     arguments = captures["arguments"][0].named_children if "arguments" in captures else ()
-    listed = ", ".join(_text([_parameter(node)]) for node in arguments if node.type in _PARAMETERS)
-    return f"{_text(captures.get('type', ()))} {name}{given or f'({listed})'}".strip()
+    listed = ", ".join(_text(data, [_parameter(node)]) for node in arguments if node.type in _PARAMETERS)
+    return f"{_text(data, captures.get('type', ()))} {name}{given or f'({listed})'}".strip()
 
 
 def _parameter(node: Node) -> Node:
@@ -214,11 +246,11 @@ def _parameter(node: Node) -> Node:
     return named or (node.named_children[0] if node.type == "typed_parameter" else node)
 
 
-def _text(nodes: Sequence[Node]) -> str:
-    return nodes[0].text.decode("utf-8", "replace") if nodes and nodes[0].text else ""
+def _text(data: bytes, nodes: Sequence[Node]) -> str:
+    return data[nodes[0].start_byte : nodes[0].end_byte].decode("utf-8", "replace") if nodes else ""
 
 
-def _comments(matches: Sequence[_Captures], rows: Sequence[bytes], *, blank_lines: bool) -> dict[int, int]:
+def _comments(matches: _Matches, rows: Sequence[bytes], *, blank_lines: bool) -> dict[int, int]:
     """Return last line → first line of each run of comments on lines of their own, with the blank lines below them."""
     alone: dict[int, int] = {}
     seen = -1
@@ -293,11 +325,20 @@ class _Outline:
         return len(text) > _WHOLE or code.count(text) > _WHOLE_TOKENS
 
 
-def _main(stretches: Sequence[Stretch]) -> Stretch | None:
-    """Return the first type, else the first function, of those in namespaces too."""
-    inner = [_main(one.inner) if one.kind == "module" else one for one in stretches]
-    named = [one for one in inner if one and one.kind != "field"]
-    return next((one for one in named if one.kind == "class"), named[0] if named else None)
+def _main(stretches: Sequence[Stretch]) -> str:
+    """Return the name of the definition that has half of the lines of all of them, or more; else nothing."""
+    named = [one for one in _flat(stretches) if one.heading]
+    main = max(named, key=lambda one: one.end - one.start, default=None)
+    lines = sum(one.end - one.start + 1 for one in named)
+    if main is None or 2 * (main.end - main.start + 1) < lines:
+        return ""
+    return main.heading[-1].partition("(")[0].rpartition(" ")[2]
+
+
+def _flat(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
+    """Yield the definitions, those in namespaces too, without what is in them."""
+    for one in stretches:
+        yield from _flat(one.inner) if one.kind == "module" else (one,)
 
 
 def _leading_sentence(head: str, form: str) -> str:
