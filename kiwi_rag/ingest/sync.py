@@ -41,7 +41,7 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
 
-_NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.size")
+_NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.generated", "bounds.size")
 _UNREAD = -1
 """The size in the stamp of what is stored without a state on this machine; no file has it."""
 

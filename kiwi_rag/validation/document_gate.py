@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
-from kiwi_rag.formats.documents import parse
+from kiwi_rag.formats.documents import CODE_TYPES, detect, parse
+from kiwi_rag.formats.documents.code import generated
 from kiwi_rag.formats.documents.includes import with_included
 from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts, section
 from kiwi_rag.model import Document, Finding, ItemRef, ItemType, content_digest, sha256_hex
@@ -57,13 +58,16 @@ class DocumentFile:
 def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | None, tuple[Finding, ...]]:
     """Run steps 0 to 6 over a file; return the document that is left after redaction, and every finding.
 
-    The document is None if the file is too large, is no text, is empty, or has a path that cannot name a document.
+    The document is None if the file is too large, is no text, is empty or generated, or has a path that cannot name a
+    document.
     """
     # 0. Bounds
     refusal = _refusal(file, policy)
     if refusal:
         return None, (refusal,)
     text, findings = decode(file.data, file.path)
+    if refusal := _generated(file.path, text):
+        return None, (refusal,)
     text, removed = without_unseen(text, file.path)
     findings += removed
     # 5. Secrets, before anything is parsed: titles, headings and labels are made from what is left.
@@ -113,6 +117,13 @@ def _refusal(file: DocumentFile, policy: Policy) -> Finding | None:
     if b"\0" in file.data[:_BINARY_SAMPLE] and not file.data.startswith(_UTF16_MARKS):
         return Finding("bounds.binary", "the file is binary, not text", path=file.path, hint=exclude)
     return None
+
+
+def _generated(path: str, text: str) -> Finding | None:
+    """Return why code was written by a program, from sources or for a browser; nobody looks for its passages."""
+    is_code = detect(path, text) in {*CODE_TYPES, "tsx"} or path.endswith(".css")
+    reason = is_code and generated(text)
+    return Finding("bounds.generated", f"generated code: {reason}", path=path, severity="warning") if reason else None
 
 
 def _document(

@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 LARGEST = 1 << 20
 """Characters; the tree of larger ones takes memory by the gigabyte."""
 _NESTING = 50
-_SECONDS = 10
+_SECONDS = 1
+_SECONDS_PER_MIB = 3
 _READ = 1 << 16
 _DEEPEST = 1_000
 _SIGNS = 10_000
 _MANY = 20_000
+# Type arguments that none closes: of some thousands of them the grammars of Java and C# make gigabytes.
+_OPEN_TYPES = re.compile(r"(?:(?<!\w)\w++\s*+<\s*+){500}")
 _WHOLE = 1_500
 _WHOLE_TOKENS = 190
 _TITLE_AT_MOST = 80
@@ -54,6 +57,18 @@ _HEADER = re.compile(
     re.DOTALL,
 )
 _HEADER_AT_MOST = 8_192
+_DO_NOT_EDIT = r"(?:do not|don't) (?:\w+ )?(?:edit|modify|change)\b"
+_UNQUOTED = r"(?<![\"'`])(?<![\"'`]code )"
+_GENERATED = re.compile(
+    r"^[^\w\n]*(?:@(?:partially-)?generated\b|<auto-?generated\b"
+    r"|(?:this (?:file|code|class|module) (?:is|was|has been) )?auto(?:matically)?[- ]?generated\b)"
+    rf"|{_UNQUOTED}\bgenerated\b.{{0,200}}?\b{_DO_NOT_EDIT}|{_UNQUOTED}\b{_DO_NOT_EDIT}.{{0,200}}?\bgenerated\b",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
+_DOCSTRING_HEAD = 400
+_MINIFIED_FROM = 5_000
+_AVERAGE_LINE = 300
+_LONG_LINE = 5_000
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _MARKS = re.compile(r"^[ \t]*(?:/\*+!?|\*+/|\*+|//+!?|#+|--+)?[ \t]*|[ \t]*\*+/[ \t]*$", re.MULTILINE)
@@ -109,8 +124,8 @@ def parse(text: str, form: str) -> ParsedDocument:
     """
     if len(text) > LARGEST:
         raise MalformedSource("document.large", f"{LARGEST >> 20} MiB", 0)
-    if "\0" in text:  # the end of a file to many grammars
-        raise MalformedSource("document.malformed", "it holds NUL characters", 0)
+    if "\0" in text or _OPEN_TYPES.search(text):  # NUL is the end of a file to many grammars
+        raise MalformedSource("document.malformed", "it holds NUL characters, or nests too deeply", 0)
     language, data = _language(form), text.encode("utf-8", "replace")
     matches = _matches(language, data)
     found, errors = _definitions(matches, data), [node.start_point.row + 1 for node in _captured(matches, "error")]
@@ -119,6 +134,25 @@ def parse(text: str, form: str) -> ParsedDocument:
     package = _text(data, [*_captured(matches, "package")])
     above = _comments(matches, data.split(b"\n"), blank_lines=language.apart)
     return _document(text, form, _Outline(language, text.split("\n"), package, above, deque(found)))
+
+
+def generated(text: str) -> str:
+    """Return why source code is taken to be generated or minified, or nothing."""
+    header = _HEADER.match(text[:_HEADER_AT_MOST])
+    if header is None:  # it matches an empty one, too
+        return ""
+    start, end = header.span("docstring")
+    # Far down in a docstring such a line is an example, as of what a generator writes.
+    comments = (
+        header[0] if start < 0 else f"{header[0][:start]}{header[0][start:end][:_DOCSTRING_HEAD]}{header[0][end:]}"
+    )
+    if _GENERATED.search(comments):
+        return "its first lines say that it is generated"
+    lines = text.rstrip().split("\n")
+    longest = max(map(len, lines)) if "sourceMappingURL=" in lines[-1] else 0
+    if len(text) > _MINIFIED_FROM and (len(text) > _AVERAGE_LINE * len(lines) or longest > _LONG_LINE):
+        return "its lines are as long as those of minified code"
+    return ""
 
 
 def _document(text: str, form: str, outline: _Outline) -> ParsedDocument:
@@ -156,17 +190,19 @@ def _language(form: str) -> _Language:
 def _matches(language: _Language, data: bytes) -> _Matches:
     """Parse a file, and run the query of its language over the tree.
 
-    Both take time in proportion to a file's length if people wrote it, and may take hours for what nobody writes.
+    Both take time in proportion to a file's length if people wrote it. For what nobody writes they may take hours, and
+    gigabytes of memory. The limit is ten times what files of that length take.
     """
     from tree_sitter import Parser, QueryCursor
 
-    end = time.thread_time() + _SECONDS  # of this thread, so that a busy machine gives no other sections
+    seconds = _SECONDS + _SECONDS_PER_MIB * len(data) / (1 << 20)
+    end = time.thread_time() + seconds  # of this thread, so that a busy machine gives no other sections
     try:
         tree = Parser(language.grammar).parse(
             lambda start, _: data[start : start + _READ], progress_callback=lambda *_: time.thread_time() > end
         )
     except ValueError as error:
-        raise MalformedSource("document.malformed", f"it takes over {_SECONDS} seconds to parse", 0) from error
+        raise MalformedSource("document.malformed", "it takes too long to parse", 0) from error
     if tree.root_node.descendant_count > _MANY and _is_odd(tree.root_node):
         raise MalformedSource("document.malformed", "it nests too deeply, or is signs without words", 0)
     return QueryCursor(language.query).matches(tree.root_node)
