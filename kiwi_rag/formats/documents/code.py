@@ -32,7 +32,7 @@ _NESTING = 50
 _SECONDS = 1
 _SECONDS_PER_MIB = 3
 _READ = 1 << 16
-_DEEPEST = 1_000
+_DEEPEST = 5_000
 _SIGNS = 10_000
 _MANY = 20_000
 # Type arguments that none closes: of some thousands of them the grammars of Java and C# make gigabytes.
@@ -73,13 +73,14 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _MARKS = re.compile(r"^[ \t]*(?:/\*+!?|\*+/|\*+|//+!?|#+|--+)?[ \t]*|[ \t]*\*+/[ \t]*$", re.MULTILINE)
 _LICENCE = re.compile(
-    r"licen[cs]e|copyright|©|\(c\)|SPDX|rights reserved|permission|warrant|redistribut", re.IGNORECASE
+    r"licen[cs]e|copyright|©|\(c\)|SPDX|rights reserved|permission|warrant|redistribut|generated", re.IGNORECASE
 )
 # Lines for tools, and names of files.
 _TOOL = re.compile(
     r"!|<|@|.*-\*-|.*\bcoding[:=]|['\"]use strict|[\w.+-]+\.\w{1,6}$|[\w-]+:\s*\S+$"
-    r"|(?:eslint|globals?|jshint|istanbul|prettier|tslint|vim?|pylint|mypy|ruff|noqa|type|go|nolint|shellcheck|rubocop"
-    r"|phpcs|swiftlint|ktlint|frozen_string_literal|region|pragma)\b(?![ ][a-z])",
+    r"|(?:author|created|date|last (?:change|modified)|since|version|eslint|globals?|jshint|istanbul|prettier|tslint"
+    r"|vim?|pylint|mypy|ruff|noqa|type|go|nolint|shellcheck|rubocop|phpcs|swiftlint|ktlint|frozen_string_literal|region"
+    r"|pragma)\b(?![ ][a-z])",
     re.IGNORECASE,
 )
 _FILE_TAG = re.compile(r"[@\\](?:file(?:overview)?|brief|module)\b[ \t]*")
@@ -158,13 +159,13 @@ def generated(text: str) -> str:
 def _document(text: str, form: str, outline: _Outline) -> ParsedDocument:
     language, lines, package = outline.language, outline.lines, outline.package
     inner = tuple(outline.within(4 * len(text)))
-    heading: tuple[str, ...] = ()
-    if language.root == "class":  # of Java, what stands around the types is taken to be the first one's
-        heading = next((one.heading for one in inner if one.kind == "class"), (package,) if package else ())
+    # Of Java, what stands around the types is taken to be the first one's.
+    types = [one for one in inner if one.kind == language.root == "class"]
+    heading = types[0].heading if types else (package,) if package and language.root == "class" else ()
     first = inner[0].start if inner else len(lines) + 1
-    title = _leading_sentence("\n".join(lines[: first - 1]), form) or _main(inner).removeprefix(f"{package}.")
+    title = _leading_sentence("\n".join(lines[: first - 1]), form) or _main(inner) or _name(types)
     whole = Stretch(language.root, 1, len(lines), heading, inner)
-    return ParsedDocument(language.file_type, one_line(title), sections(lines, whole))
+    return ParsedDocument(language.file_type, one_line(title.removeprefix(f"{package}.")), sections(lines, whole))
 
 
 @cache
@@ -368,7 +369,12 @@ def _main(stretches: Sequence[Stretch]) -> str:
     lines = sum(one.end - one.start + 1 for one in named)
     if main is None or 2 * (main.end - main.start + 1) < lines:
         return ""
-    return main.heading[-1].partition("(")[0].rpartition(" ")[2]
+    return _name([main])
+
+
+def _name(definitions: Sequence[Stretch]) -> str:
+    """Return the name of the first definition, or nothing."""
+    return definitions[0].heading[-1].partition("(")[0].rpartition(" ")[2] if definitions else ""
 
 
 def _flat(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
