@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.formats.documents import CODE_TYPES, detect, parse
-from kiwi_rag.formats.documents.code import generated
+from kiwi_rag.formats.documents.header import generated
 from kiwi_rag.formats.documents.includes import with_included
 from kiwi_rag.formats.outcome import FindingList, ParsedDocument, line_starts, section
 from kiwi_rag.model import Document, Finding, ItemRef, ItemType, content_digest, sha256_hex

@@ -11,7 +11,7 @@ import pytest
 
 from kiwi_rag.chunking import split_document
 from kiwi_rag.formats.documents import CODE_TYPES, FILE_TYPES, code, detect, parse, parse_as
-from kiwi_rag.formats.documents.code import generated
+from kiwi_rag.formats.documents.header import generated
 from kiwi_rag.formats.outcome import ParsedDocument
 from kiwi_rag.model import Document
 from kiwi_rag.validation.admission import policy_of
@@ -171,6 +171,7 @@ def test_a_grammar_is_imported_for_a_file_in_its_language_and_not_before() -> No
         ("a.rs", "//! Orders.\nuse a::b;\n", "Orders."),
         ("a.php", "<?php\nnamespace A\\B;\nuse C\\D;\n", "a.php"),
         ("a.py", "# -*- coding: utf-8 -*-\nimport a\nfrom b import c\n", "a.py"),
+        ("a.py", '"""Checks permissions, and what was generated."""\n', "Checks permissions, and what was generated."),
         ("a.py", "import a\n\nclass B:\n    x = 1\n\ndef c(): ...\n", "B"),
         ("a.py", "def a(): ...\ndef b(): ...\ndef c(): ...\n", "a.py"),
         ("a.sh", "#!/bin/sh\n# Loads orders.\nset -e\n", "Loads orders."),

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kiwi_rag.formats.documents.header import leading_sentence
 from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, one_line, sections
 from kiwi_rag.wordpieces import code
 
@@ -39,7 +40,6 @@ _MANY = 20_000
 _OPEN_TYPES = re.compile(r"(?:(?<!\w)\w++\s*+<\s*+){500}")
 _WHOLE = 1_500
 _WHOLE_TOKENS = 190
-_TITLE_AT_MOST = 80
 _CONTAINERS = ("class", "module")
 _OWN = {"constant": "field", "declaration": "callable"}
 _DEFINITIONS = (*_CONTAINERS, "method", "function", "callable", "field", *_OWN, "leaf")
@@ -48,42 +48,6 @@ _PARAMETERS = frozenset({
     *("typed_parameter", "default_parameter", "typed_default_parameter"),
 })  # fmt: skip
 _TYPE_ARGUMENTS = re.compile(r"<[^<>]*>|[<\[?].*", re.DOTALL)
-
-_DIRECTIVE = r"(?:include|define|undef|if|ifn?def|else|elif|endif|pragma|import|error|warning|region|nullable|line)\b"
-# What a file may begin with before its first statement: comments and a docstring.
-_HEADER = re.compile(
-    rf"(?:\s+|//[^\n]*|/\*.*?\*/|#(?!!?\[|[ \t]*{_DIRECTIVE})[^\n]*|--[^\n]*|<\?php\b|([\"'])use strict\1;?"
-    r"|[rRuU]?(?P<quotes>\"\"\"|'''|\"(?!\")|'(?!'))(?P<docstring>.*?)(?P=quotes))*+",
-    re.DOTALL,
-)
-_HEADER_AT_MOST = 8_192
-_DO_NOT_EDIT = r"(?:do not|don't) (?:\w+ )?(?:edit|modify|change)\b"
-_UNQUOTED = r"(?<![\"'`])(?<![\"'`]code )"
-_GENERATED = re.compile(
-    r"^[^\w\n]*(?:@(?:partially-)?generated\b|<auto-?generated\b"
-    r"|(?:this (?:file|code|class|module) (?:is|was|has been) )?auto(?:matically)?[- ]?generated\b)"
-    rf"|{_UNQUOTED}\bgenerated\b.{{0,200}}?\b{_DO_NOT_EDIT}|{_UNQUOTED}\b{_DO_NOT_EDIT}.{{0,200}}?\bgenerated\b",
-    re.IGNORECASE | re.MULTILINE | re.DOTALL,
-)
-_DOCSTRING_HEAD = 400
-_MINIFIED_FROM = 5_000
-_AVERAGE_LINE = 300
-_LONG_LINE = 5_000
-_BLANK_LINES = re.compile(r"\n\s*\n")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
-_MARKS = re.compile(r"^[ \t]*(?:/\*+!?|\*+/|\*+|//+!?|#+|--+)?[ \t]*|[ \t]*\*+/[ \t]*$", re.MULTILINE)
-_LICENCE = re.compile(
-    r"licen[cs]e|copyright|©|\(c\)|SPDX|rights reserved|permission|warrant|redistribut|generated", re.IGNORECASE
-)
-# Lines for tools, and names of files.
-_TOOL = re.compile(
-    r"!|<|@|.*-\*-|.*\bcoding[:=]|['\"]use strict|[\w.+-]+\.\w{1,6}$|[\w-]+:\s*\S+$"
-    r"|(?:author|created|date|last (?:change|modified)|since|version|eslint|globals?|jshint|istanbul|prettier|tslint"
-    r"|vim?|pylint|mypy|ruff|noqa|type|go|nolint|shellcheck|rubocop|phpcs|swiftlint|ktlint|frozen_string_literal|region"
-    r"|pragma)\b(?![ ][a-z])",
-    re.IGNORECASE,
-)
-_FILE_TAG = re.compile(r"[@\\](?:file(?:overview)?|brief|module)\b[ \t]*")
 
 
 class _Language(NamedTuple):
@@ -137,25 +101,6 @@ def parse(text: str, form: str) -> ParsedDocument:
     return _document(text, form, _Outline(language, text.split("\n"), package, above, deque(found)))
 
 
-def generated(text: str) -> str:
-    """Return why source code is taken to be generated or minified, or nothing."""
-    header = _HEADER.match(text[:_HEADER_AT_MOST])
-    if header is None:  # it matches an empty one, too
-        return ""
-    start, end = header.span("docstring")
-    # Far down in a docstring such a line is an example, as of what a generator writes.
-    comments = (
-        header[0] if start < 0 else f"{header[0][:start]}{header[0][start:end][:_DOCSTRING_HEAD]}{header[0][end:]}"
-    )
-    if _GENERATED.search(comments):
-        return "its first lines say that it is generated"
-    lines = text.rstrip().split("\n")
-    longest = max(map(len, lines)) if "sourceMappingURL=" in lines[-1] else 0
-    if len(text) > _MINIFIED_FROM and (len(text) > _AVERAGE_LINE * len(lines) or longest > _LONG_LINE):
-        return "its lines are as long as those of minified code"
-    return ""
-
-
 def _document(text: str, form: str, outline: _Outline) -> ParsedDocument:
     language, lines, package = outline.language, outline.lines, outline.package
     inner = tuple(outline.within(4 * len(text)))
@@ -163,7 +108,7 @@ def _document(text: str, form: str, outline: _Outline) -> ParsedDocument:
     types = [one for one in inner if one.kind == language.root == "class"]
     heading = types[0].heading if types else (package,) if package and language.root == "class" else ()
     first = inner[0].start if inner else len(lines) + 1
-    title = _leading_sentence("\n".join(lines[: first - 1]), form) or _main(inner) or _name(types)
+    title = leading_sentence("\n".join(lines[: first - 1]), form) or _main(inner) or _name(types)
     whole = Stretch(language.root, 1, len(lines), heading, inner)
     return ParsedDocument(language.file_type, one_line(title.removeprefix(f"{package}.")), sections(lines, whole))
 
@@ -381,24 +326,3 @@ def _flat(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
     """Yield the definitions, those in namespaces too, without what is in them."""
     for one in stretches:
         yield from _flat(one.inner) if one.kind == "module" else (one,)
-
-
-def _leading_sentence(head: str, form: str) -> str:
-    """Return the first sentence of the comments or the docstring at the head of a file where it is short, else nothing.
-
-    What licences and tools say there is left out.
-    """
-    header = _HEADER.match(head[:_HEADER_AT_MOST])
-    if header is None:
-        return ""
-    blocks = [header["docstring"]] if form == "python" and header["docstring"] else _BLANK_LINES.split(header[0])
-    sentences = (_sentence(block) for block in blocks if not _LICENCE.search(block))
-    return next(filter(None, sentences), "")
-
-
-def _sentence(comment: str) -> str:
-    lines = [_FILE_TAG.sub("", line) for line in _MARKS.sub("", comment).strip().split("\n")]
-    prose = "\n".join(line for line in lines if not line or not _TOOL.match(line))
-    paragraph = _BLANK_LINES.split(prose.strip())[0]
-    words = " ".join(_SENTENCE_END.split(paragraph, maxsplit=1)[0].split())
-    return words if len(words) <= _TITLE_AT_MOST and any(map(str.isalpha, words)) else ""
