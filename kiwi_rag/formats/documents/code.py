@@ -31,12 +31,12 @@ LARGEST = 1 << 20
 """Characters; the tree of larger ones takes memory by the gigabyte."""
 _NESTING = 50
 _SECONDS = 1
-_SECONDS_PER_MIB = 3
+_SECONDS_PER_MIB = 1
 _READ = 1 << 16
 _DEEPEST = 5_000
 _SIGNS = 10_000
 _MANY = 20_000
-# Type arguments that none closes: of some thousands of them the grammars of Java and C# make gigabytes.
+# Type arguments that none closes: with some thousands of them the grammars of Java and C# take gigabytes at once.
 _OPEN_TYPES = re.compile(r"(?:(?<!\w)\w++\s*+<\s*+){500}")
 _WHOLE = 1_500
 _WHOLE_TOKENS = 190
@@ -137,7 +137,7 @@ def _matches(language: _Language, data: bytes) -> _Matches:
     """Parse a file, and run the query of its language over the tree.
 
     Both take time in proportion to a file's length if people wrote it. For what nobody writes they may take hours, and
-    gigabytes of memory. The limit is ten times what files of that length take.
+    gigabytes of memory. The limit is several times what files of that length take.
     """
     from tree_sitter import Parser, QueryCursor
 
