@@ -144,7 +144,7 @@ def test_a_language_without_its_grammar_is_text_with_a_note(monkeypatch: pytest.
         code._language.cache_clear()
     (warning,) = document.findings
     assert (document.file_type, warning.code, warning.severity) == ("text", "document.grammar", "warning")
-    assert "tree-sitter-kotlin is not installed" in warning.message
+    assert "tree-sitter-kotlin is not installed as required" in warning.message
 
 
 def test_a_grammar_is_imported_for_a_file_in_its_language_and_not_before() -> None:

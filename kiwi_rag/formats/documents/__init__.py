@@ -148,7 +148,7 @@ def _unreadable(path: str, text: str, form: str, error: MalformedSource) -> Pars
         code, message = error.code, f"the file has over {error} of {name}, so it is indexed as plain text"
         hint = f"split it, or {hint}"
     elif error.code == "document.grammar":
-        code, message = error.code, f"{error} is not installed, so {name} is indexed as plain text"
+        code, message = error.code, f"{error} is not installed as required, so {name} is indexed as plain text"
         hint = f"install it: pip install {error}; then kiwi workspace index --rebuild"
     else:
         code, message = "document.malformed", f"the file is not {name}, so it is indexed as plain text: {error}"

@@ -124,11 +124,12 @@ def _language(form: str) -> _Language:
 
     row = _table()[form]
     module = row.get("module", f"tree_sitter_{form}")
+    rules = _table()[row["like"]]["query"] if "like" in row else row["query"]
     try:
         grammar = Language(getattr(import_module(module), row.get("function", "language"))())
-    except (ImportError, ValueError) as error:  # not installed, or made for another version of tree-sitter
+        query = Query(grammar, f"{rules}[(ERROR) (MISSING)] @error")
+    except (ImportError, ValueError) as error:  # not installed, or not the version that the table is for
         raise MalformedSource("document.grammar", module.replace("_", "-"), 0) from error
-    query = Query(grammar, f"{(_table()[row['like']] if 'like' in row else row)['query']}[(ERROR) (MISSING)] @error")
     options = row.get("root", "module"), row.get("apart", False), row.get("whole", True), row.get("strict", False)
     return _Language(grammar, query, row.get("file_type", form), *options)
 
