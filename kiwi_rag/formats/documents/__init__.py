@@ -232,15 +232,22 @@ def detect(path: str, text: str) -> str:
         return "plantuml"
     if form == "json" and _KEY.match(head):
         return "yaml"
-    if (form == "java" and not _JAVA.search(head)) or (form == "typescript" and head.lstrip()[:2] in {"<?", "<!"}):
-        return "text"  # translations of Qt have the suffix .ts
+    if _belies(suffix, form, head):
+        return "text"
     if suffix == ".h" and _CPP.search(head):
         return "cpp"
-    if suffix == ".asc" and not _ASCIIDOC.search(head):  # many are keys and signatures
-        return "text"
     # What follows the last dot of a name such as "notes-1.2" is no suffix.
     is_open = suffix in _OPEN or suffix[1:].isdigit()
     return form or (_by_content(path, text, head) if is_open else "text")
+
+
+def _belies(suffix: str, form: str, head: str) -> bool:
+    """Whether a text is not what its suffix says: keys and signatures end in .asc, translations of Qt in .ts."""
+    return (
+        (form == "java" and not _JAVA.search(head))
+        or (form == "typescript" and head.lstrip()[:2] in {"<?", "<!"})
+        or (suffix == ".asc" and not _ASCIIDOC.search(head))
+    )
 
 
 def service_of(path: str) -> str:
