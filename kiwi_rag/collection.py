@@ -66,6 +66,11 @@ class Collection(Generic[StoreT_co]):
         """The store as an index on this machine, which has one writer at a time; None for a store that others share."""
         return cast("LocalVectorStore", self.store) if self.store.capabilities.kind == "local" else None
 
+    @property
+    def words_first(self) -> LocalVectorStore | None:
+        """The local index of documents, which are stored for the search by words before they are embedded."""
+        return self.local_index if self.workspace else None
+
     def writing(self) -> AbstractAsyncContextManager[None]:
         """Hold the writer's lock of a local index for a whole run; a shared store has none."""
         return self.local_index.writing() if self.local_index else nullcontext()

@@ -134,15 +134,27 @@ class Session:
         return not self.quiet and sys.stderr.isatty()
 
     @contextlib.contextmanager
-    def progress_bar(self, what: str, unit: str) -> Iterator[Callable[[int], Callable[[int], None]]]:
-        """Yield a function that takes a total, begins a bar, and returns the function that advances it."""
+    def progress_bar(self, what: str, unit: str) -> Iterator[Callable[..., Callable[[int], None]]]:
+        """Yield a function that takes a total, begins a bar, and returns the function that advances it.
+
+        Called again for the next stage, with its name and unit, it sets the same bar back to nothing done.
+        """
         from tqdm import tqdm
 
-        def begin(total: int) -> Callable[[int], None]:
+        bar: Any = None
+
+        def begin(total: int, stage: str = what, unit: str = unit) -> Callable[[int], None]:
+            nonlocal bar
             hidden = not self.shows_progress or not total
-            width, height = shutil.get_terminal_size()  # 80 × 24 if the terminal does not report its size
-            bar: Any = tqdm(total=total, desc=what, unit=unit, ncols=width, nrows=height, disable=hidden)
-            advance: Callable[[int], None] = bars.enter_context(bar).update
+            if bar is None or bar.disable:
+                width, height = shutil.get_terminal_size()  # 80 × 24 if the terminal does not report its size
+                bar = bars.enter_context(
+                    tqdm(total=total, desc=stage, unit=unit, ncols=width, nrows=height, disable=hidden)
+                )
+            elif not hidden:
+                bar.desc, bar.unit = f"{stage}: ", unit
+                bar.reset(total)
+            advance: Callable[[int], None] = bar.update
             return advance
 
         with contextlib.ExitStack() as bars:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -41,6 +42,8 @@ DOMAIN = option("--domain", default="", help="Only files of this domain.")
 PATH = option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches.")
 _SETTINGS = {"limit": "limit", "store": "workspace_store", "name": "workspace_name"}
 PROGRESS_SECONDS = 10.0
+NICENESS = 10
+"""By how much a watch lowers its priority: other processes go first."""
 MAX_LISTED = 20
 """Number of failures and warnings that are listed without --verbose."""
 
@@ -82,8 +85,9 @@ async def index(
 ) -> int:
     """Update the index of ROOT. Default: this project, or this folder.
 
-    Only changed files are read and embedded. Files that .gitignore or .kiwiignore name are skipped. Can be stopped and
-    run again. Exit code 3: some files could not be indexed; they are listed.
+    Only changed files are read and embedded. All of them are found by words after seconds. Then they are embedded,
+    documentation and recently changed files first. Files that .gitignore or .kiwiignore name are skipped. Can be
+    stopped and run again. Exit code 3: some files could not be indexed; they are listed.
     """
     if rebuild and files:
         message = "--rebuild and --file exclude each other: --rebuild empties the whole index"
@@ -94,19 +98,26 @@ async def index(
         root = opened.config.root.resolve()
         session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
     report_old_index(session, opened.old_catalog)
-    with session.progress_bar("index workspace", "files") as planned:
-        callbacks = Callbacks(planned if session.shows_progress else _progress_lines(session))
-        report = await opened.update(writer, paths, callbacks, prune=prune)
+    with session.progress_bar("words" if opened.tier.words_first else "index workspace", "files") as planned:
+        begin = planned if session.shows_progress else partial(_progress_lines, session)
+        embedding = partial(begin, stage="vectors", unit="passages")
+        report = await opened.update(writer, paths, Callbacks(begin, embedding=embedding), prune=prune)
     return _report(session, app, opened, report)
 
 
 @workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
 @ROOT
 async def watch(session: Session, app: Services, opened: Workspace) -> None:
-    """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds."""
+    """Update the index of ROOT on every change of a file, until stopped. A saved file is found within two seconds.
+
+    It is found by words at once, and embedded after that. Runs at low priority.
+    """
+    if nice := getattr(os, "nice", None):  # Windows has none
+        nice(NICENESS)
     writer = await opened.writer(ask_passphrase)
     await getattr(app.embed, "inner", app.embed).query("ready")  # load the model now; the cache would not load it
-    outcomes = watching.watch(opened.config, partial(opened.update, writer))
+    embed = partial(opened.embed_missing, writer)
+    outcomes = watching.watch(opened.config, partial(opened.update, writer, embed=False), embed)
     await session.report_until_stopped(f"watching {opened.config.root}", outcomes, partial(_report_outcome, session))
     session.notify("stopped")
 
@@ -129,22 +140,18 @@ def _report_outcome(session: Session, outcome: object) -> None:
         _list(session, report)
 
 
-def _progress_lines(session: Session) -> Callable[[int], Callable[[int], None]]:
-    """Return a replacement for a progress bar that prints a line every ten seconds."""
+def _progress_lines(session: Session, total: int, stage: str = "", unit: str = "files") -> Callable[[int], None]:
+    """Return a replacement for a progress bar's function: it prints a line every ten seconds."""
+    done, last = 0, time.monotonic()
 
-    def planned(total: int) -> Callable[[int], None]:
-        done, last = 0, time.monotonic()
+    def step(finished: int) -> None:
+        nonlocal done, last
+        done += finished
+        if time.monotonic() - last >= PROGRESS_SECONDS:
+            last = time.monotonic()
+            session.notify(f"{f'{stage}: ' if stage else ''}{done} of {counted(total, unit)}")
 
-        def step(files: int) -> None:
-            nonlocal done, last
-            done += files
-            if time.monotonic() - last >= PROGRESS_SECONDS:
-                last = time.monotonic()
-                session.notify(f"{done} of {counted(total, 'files')}")
-
-        return step
-
-    return planned
+    return step
 
 
 def _report(session: Session, app: Services, opened: Workspace, report: SyncReport) -> int:

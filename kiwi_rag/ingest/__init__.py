@@ -249,6 +249,11 @@ GROUP = 64
 """Passages that are encoded together, or more where one file has more: about a second of work, and enough texts to
 form batches of similar length."""
 
+WORDS_GROUP = 512
+"""Passages that are stored together by their words, with one commit."""
+WORDS_BATCH_BYTES = 128 << 10
+"""As `BATCH_BYTES`, where no model waits for the first of them."""
+
 KEPT_TEXTS = 20_000
 """Texts whose vectors are kept for repetitions, about 50 MB; for older ones the provider's cache is used."""
 
@@ -318,13 +323,25 @@ async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
         yield group
 
 
-def batch_by_size(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
-    """Yield files in their order in batches of up to `BATCH_BYTES`; a larger file is a batch by itself."""
+async def batch_by_passages(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[list[AdmittedFile]]:
+    """Yield files in their order in batches of at least `WORDS_GROUP` passages; the last may have fewer."""
+    batch: list[AdmittedFile] = []
+    async for file in files:
+        batch.append(file)
+        if sum(len(one.passages) for one in batch) >= WORDS_GROUP:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def batch_by_size(files: Iterable[FoundFile], most: int = BATCH_BYTES) -> Iterator[list[FoundFile]]:
+    """Yield files in their order in batches of up to `most` bytes; a larger file is a batch by itself."""
     batch: list[FoundFile] = []
     size = 0
     for file in files:
         size += file.size
-        if batch and size > BATCH_BYTES:
+        if batch and size > most:
             yield batch
             batch, size = [], file.size
         batch.append(file)

@@ -1,5 +1,7 @@
 """The update of a collection from a source, of any kind: find → read → gate → chunk → (sign) → embed → store.
 
+Documents in a local index are stored for the search by words first, all of them, and then embedded (`vectors`).
+
 A file that has the size and times of the last run is not opened, one with the same bytes is not embedded, and a passage
 with a cached text is not encoded. What is stored is durable, so the run after a kill continues where that stopped.
 While one group of passages is encoded, the files of the group before are stored and those of the next pass the gate.
@@ -8,9 +10,10 @@ While one group of passages is encoded, the files of the group before are stored
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
@@ -23,15 +26,20 @@ from kiwi_rag.errors import (
     TextsRefused,
 )
 from kiwi_rag.ingest import (
+    BATCH_BYTES,
     JOBS,
     RULES,
+    WORDS_BATCH_BYTES,
     AdmittedFile,
     IngestContext,
+    batch_by_passages,
     batch_by_size,
+    bounded_map,
     encode_files,
     fingerprint_rules,
     states_of,
 )
+from kiwi_rag.ingest.vectors import embed_missing
 from kiwi_rag.model import Admission, Filters, ItemType, StoredItem
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.file_states import FileStates, RunState
@@ -40,6 +48,9 @@ from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
+
+if TYPE_CHECKING:
+    from kiwi_rag.stores.local import LocalVectorStore
 
 _NO_DOCUMENT = ("bounds.binary", "bounds.empty", "bounds.generated", "bounds.size")
 _UNREAD = -1
@@ -50,12 +61,14 @@ _UNREAD = -1
 class Callbacks:
     """The callbacks of a run.
 
-    ``planned`` is called once with the number of new or changed files, and returns the callback for finished files.
-    ``stored`` is called with each admission as soon as it is durable.
+    ``planned`` is called once with the number of new or changed files, and returns the callback for finished files;
+    ``embedding`` the same for passages, where files are stored before they are embedded. ``stored`` is called with each
+    admission as soon as it is durable.
     """
 
     planned: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None
     stored: Callable[[Admission], None] = lambda _: None
+    embedding: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None
 
 
 NO_CALLBACKS = Callbacks()
@@ -69,13 +82,15 @@ async def sync(  # noqa: PLR0913  # what a run depends on
     *,
     paths: Sequence[str] | None = None,
     prune: bool = True,
+    embed: bool = True,
     jobs: int = JOBS,
 ) -> SyncReport:
     """Update a collection from its source, or from the files at `paths` alone; return what was done.
 
     The collection keeps the last admitted content of a file that is rejected now or cannot be read; the report names
     it. A run may be stopped anywhere and repeated. Without `prune` content without a file here is kept: a shared index
-    contains documents of other checkouts. Up to `jobs` groups of passages are encoded concurrently.
+    contains documents of other checkouts. Up to `jobs` groups of passages are encoded concurrently. Without `embed`
+    what is stored for the search by words first is not embedded.
 
     Raises
     ------
@@ -97,6 +112,10 @@ async def sync(  # noqa: PLR0913  # what a run depends on
         run.progress = callbacks.planned(len(changed))
         await run.store(changed)
         await run.finish(whole=paths is None, prune=prune)
+    if embed:  # without the writer's lock: others may write meanwhile
+        await embed_missing(to, writer.embed, run.report, paths, callbacks.embedding)
+        if paths is None:
+            run.save_state()
     return run.report
 
 
@@ -178,15 +197,39 @@ class _Run:
 
     async def _store(self, files: Sequence[FoundFile]) -> None:
         """Store files in groups, then their states: after a kill between both the files are only read once more."""
-        encoded = encode_files(self._admitted_files(files), self.writer.embed, self.jobs)
-        async with aclosing(encoded) as ready:
-            async for group in ready:
-                passages = sum(len(records) for _, records in group)
-                with span("kiwi.store", tier=self.to.name, step="upsert", passages=passages):
-                    await self.to.store.put([records for _, records in group])
-                self.states.put(file.stamp for file, _ in group)
-                for file, _ in group:
+        admitted = self._admitted_files(files)
+        index = self.to.words_first
+        stored = self._put_words(index, admitted) if index else self._put_with_vectors(admitted)
+        async with aclosing(stored) as groups:
+            async for group in groups:
+                self.states.put(file.stamp for file in group)
+                for file in group:
                     self._record_stored(file)
+
+    async def _put_with_vectors(self, files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[Sequence[AdmittedFile]]:
+        async with aclosing(encode_files(files, self.writer.embed, self.jobs)) as ready:
+            async for group in ready:
+                with self._storing([file for file, _ in group]):
+                    await self.to.store.put([records for _, records in group])
+                yield [file for file, _ in group]
+
+    async def _put_words(
+        self, index: LocalVectorStore, files: AsyncIterable[AdmittedFile]
+    ) -> AsyncGenerator[Sequence[AdmittedFile]]:
+        """Store files without vectors; while one group is written, the files of the next pass the gate."""
+        fingerprint = str(self.writer.embed.fingerprint)
+
+        async def put(group: Sequence[AdmittedFile]) -> Sequence[AdmittedFile]:
+            with self._storing(group):
+                await index.put_words([(file.admission, file.passages) for file in group], fingerprint)
+            return group
+
+        async with aclosing(bounded_map(put, batch_by_passages(files), 1)) as groups:
+            async for group in groups:
+                yield group
+
+    def _storing(self, files: Sequence[AdmittedFile]) -> AbstractContextManager[object]:
+        return span("kiwi.store", tier=self.to.name, step="upsert", passages=sum(len(file.passages) for file in files))
 
     async def _store_alone(self, file: FoundFile) -> None:
         try:
@@ -206,7 +249,7 @@ class _Run:
         self.progress(1)
 
     async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
-        for batch in batch_by_size(files):
+        for batch in batch_by_size(files, WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES):
             # A document has no versions, and is read in the gate's thread.
             histories = [await self.to.store.history(file.content.ref) if file.content else {} for file in batch]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
@@ -293,9 +336,13 @@ class _Run:
         for path, stamp in self.removed.items() if prune else ():
             await self._remove(path, stamp)
         if whole:
-            state = RunState.COMPLETE if self.report.complete else RunState.PARTLY
-            if self.states.run_state() != state:
-                self.states.set_run_state(state)
+            self.save_state()
+
+    def save_state(self) -> None:
+        """Save whether all files were stored."""
+        state = RunState.COMPLETE if self.report.complete else RunState.PARTLY
+        if self.states.run_state() != state:
+            self.states.set_run_state(state)
 
     async def _remove(self, path: str, stamp: SourceStamp) -> None:
         ref = stamp.ref

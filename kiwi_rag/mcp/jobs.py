@@ -35,6 +35,8 @@ _LOG = logging.getLogger(__name__)
 class Job:
     """One piece of long work. ``done`` of ``total`` steps are done; ``result`` or ``error`` is set at its end.
 
+    The steps are those of one stage, and ``unit`` is what they are: files, then passages.
+
     ``stopping`` is set once it was cancelled, even if it has not ended yet; ``threads`` run its calls.
     """
 
@@ -42,6 +44,7 @@ class Job:
     id: str = field(default_factory=lambda: secrets.token_hex(6))
     total: int = 0
     done: int = 0
+    unit: str = "files"
     result: Mapping[str, Any] | None = None
     error: KiwiError | None = None
     task: asyncio.Task[None] | None = None
@@ -57,9 +60,9 @@ class Job:
             return "cancelled"
         return "done" if self.result is not None else "failed"
 
-    def set_total(self, total: int) -> Callable[[int], None]:
-        """Set the number of steps; return a function to call with the number of steps just done."""
-        self.total, self.done = total, 0
+    def set_total(self, total: int, unit: str = "files") -> Callable[[int], None]:
+        """Set the number of steps of a stage; return a function to call with the number of steps just done."""
+        self.total, self.done, self.unit = total, 0, unit
 
         def advance(steps: int) -> None:
             self.done += steps
@@ -140,7 +143,7 @@ async def wait(job: Job, seconds: float, report: ReportProgress | None = None) -
         now = time.monotonic()
         if report and now >= next_report and job.state == "running":
             next_report = now + STEP_SECONDS
-            progress = f"{job.done} of {job.total} files" if job.total else "listing files"
+            progress = f"{job.done} of {job.total} {job.unit}" if job.total else "listing files"
             await report(f"{job.name}: {progress}")
 
 

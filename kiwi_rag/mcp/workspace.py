@@ -34,7 +34,9 @@ _SEARCH_INPUTS: dict[str, Schema] = {
 _MARKDOWN_INPUTS = undescribed(
     {name: schema for name, schema in _SEARCH_INPUTS.items() if name not in ("file_type", "service", "domain")}
 )
-_HITS = "query kind complete unfinished close hits refused missing_files notices index corrections continuation"
+_HITS = (
+    "query kind complete unfinished embedded close hits refused missing_files notices index corrections continuation"
+)
 
 
 @tool("Search this repository's documents", _SEARCH_INPUTS, _HITS, "query")
@@ -57,20 +59,21 @@ async def search_markdown(context: ServerContext, arguments: Mapping[str, Any], 
     return await workspace_search.run(context, {**arguments, "file_type": "markdown"}, report)
 
 
-_STATS = "workspace root run store model path documents passages bytes file_types complete problems"
+_STATS = "workspace root run store model path documents passages embedded bytes file_types complete problems"
 
 
 @tool("State of this repository's index", {}, _STATS)
 async def workspace_index_stats(
     context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress
 ) -> Answer:
-    """Return how many documents are indexed, of which types, and whether the last run was completed."""
+    """Return how many documents are indexed, of which types, and how completely."""
     status = dict(await collect_workspace_status(context.workspace))
     return Answer(agents.delimited(render.workspace_text(status)), status)
 
 
 _INDEXING, _REBUILDING, _UPDATING = "re-index documents", "rebuild the index of documents", "update files"
 _COUNTED = ("indexed", "unchanged", "removed", "moved", "skipped", "failed")
+_PASSAGES = "passages"
 SHOWN = 20
 """Files that an answer's text lists; its data list all."""
 
@@ -82,7 +85,7 @@ _JOB: dict[str, Schema] = {
 }
 _REINDEX_INPUTS: dict[str, Schema] = {"rebuild": flag("Empty the index first."), **_JOB}
 _UPDATE_INPUTS: dict[str, Schema] = {"paths": {**_PATHS, "minItems": 1}, **undescribed(_JOB)}
-_JOB_STATE = "job state done total report error"
+_JOB_STATE = "job state done total unit report error"
 
 
 @tool("Update the index of documents", _REINDEX_INPUTS, _JOB_STATE, changes="index")
@@ -115,8 +118,8 @@ async def _run_job(context: ServerContext, arguments: Mapping[str, Any], report:
     else:
         await wait(job, arguments["wait_seconds"], report)
     error = dict(job.error.as_dict()) if job.error else None
-    data = {"job": job.id, "state": job.state, "done": job.done, "total": job.total, "report": job.result}
-    return Answer(note + _job_text(job), {**data, "error": error})
+    state = {"job": job.id, "state": job.state, "done": job.done, "total": job.total, "unit": job.unit}
+    return Answer(note + _job_text(job), {**state, "report": job.result, "error": error})
 
 
 def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:
@@ -130,7 +133,8 @@ def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:
     async def work(job: Job) -> Mapping[str, Any]:
         async with context.writing:
             writer = await opened.writer(rebuild=rebuild)
-            result = await opened.update(writer, files, Callbacks(job.set_total))
+            callbacks = Callbacks(job.set_total, embedding=partial(job.set_total, unit=_PASSAGES))
+            result = await opened.update(writer, files, callbacks)
             return result.as_dict()
 
     return work
@@ -139,7 +143,8 @@ def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:
 def _job_text(job: Job) -> str:
     if job.state == "running":
         state = "was cancelled but has not ended yet" if job.stopping else "is running"
-        return f"Job {job.id} {state}: {job.done} of {job.total} files. Call again with job {job.id}."
+        found = " All files are found by words; passages get vectors now." if job.unit == _PASSAGES else ""
+        return f"Job {job.id} {state}: {job.done} of {job.total} {job.unit}.{found} Call again with job {job.id}."
     # An error may quote a file's name or its text.
     if job.result is None or job.state == "cancelled":
         return f"Job {job.id} {job.state}." + (f"\n{agents.error_text(job.error, quoted=True)}" if job.error else "")

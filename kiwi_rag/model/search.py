@@ -40,12 +40,16 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatistics:
-    """The statistics of a collection for BM25: passages, their total length in terms, df per query term, and items."""
+    """The statistics of a collection for BM25: passages, their total length in terms, df per query term, and items.
+
+    ``unembedded`` is how many of the passages have no vector yet.
+    """
 
     passages: int = 0
     total_length: int = 0
     document_frequency: Mapping[str, int] = field(default_factory=dict)
     items: int = 0
+    unembedded: int = 0
 
     @property
     def average_length(self) -> float:
@@ -61,12 +65,16 @@ class CollectionStatistics:
         terms = {*self.document_frequency, *other.document_frequency}
         merged = {t: self.document_frequency.get(t, 0) + other.document_frequency.get(t, 0) for t in terms}
         passages, length = self.passages + other.passages, self.total_length + other.total_length
-        return CollectionStatistics(passages, length, merged, self.items + other.items)
+        missing = self.unembedded + other.unembedded
+        return CollectionStatistics(passages, length, merged, self.items + other.items, missing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoreQuery:
-    """The query of a store: both legs' inputs, the merged statistics, filters, and the number of candidates a leg."""
+    """The query of a store: both legs' inputs, the merged statistics, filters, and the number of candidates a leg.
+
+    An empty ``vector`` is for a local store alone, where nothing has a vector yet: words find everything.
+    """
 
     vector: Vector
     terms: tuple[str, ...]
@@ -95,7 +103,8 @@ class Candidate(NamedTuple):
     """A passage that at least one leg of one tier found, with *both* legs' raw scores, and those of its item.
 
     ``cosine`` is in [-1, 1]; ``bm25`` ≥ 0 and 0 when no query term occurs. ``digest`` names the payload. A named tuple,
-    because a search makes hundreds, and a frozen dataclass takes four times as long to make.
+    because a search makes hundreds, and a frozen dataclass takes four times as long to make. The cosine of a passage
+    that is not ``embedded`` yet is estimated.
     """
 
     ref: ItemRef
@@ -108,6 +117,7 @@ class Candidate(NamedTuple):
     key_id: str
     signed_at: datetime
     item: ItemScores
+    embedded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +232,7 @@ class SearchResult:
     ``plan`` and the bonuses ``kind``, ``path`` and ``symbol``, by which its score may exceed 1. ``shadows`` lists
     tiers whose item of the same id this one shadows, as ``tier`` or ``tier!principal`` where another principal signed
     that item; ``tiers`` every tier that has the same content.
+    A document's ``cosine`` is None as long as the passage has no vector.
     ``duplicates`` are addresses of items with the same content under other ids, or places of passages with nearly the
     same text, which are not shown; ``more_duplicates`` counts further ones. ``passages`` is how many the item or
     document has. Only its owner sees a ``private`` one. ``conflict`` is set where another
@@ -307,7 +318,13 @@ class SearchReply:
         return tuple(hit.conflict for hit in self.hits if hit.conflict)
 
     @property
+    def embedded(self) -> float:
+        """The share of the searched passages that have a vector; the others were searched by words alone."""
+        whole = sum((tier.statistics for tier in self.tiers), CollectionStatistics())
+        return (whole.passages - whole.unembedded) / whole.passages if whole.passages else 1.0
+
+    @property
     def complete(self) -> bool:
         """Whether every searched tier is complete and answered, all hits verified, and no version has two contents."""
-        answered = all(tier.state == "ok" for tier in self.tiers)
+        answered = all(tier.state == "ok" for tier in self.tiers) and self.embedded == 1
         return answered and not self.refused and not self.conflicts and not self.unfinished

@@ -144,13 +144,18 @@ def _service(service: Mapping[str, Any]) -> list[Any]:
     return ["running", f"process {service.get('pid')}", service.get("version"), since, counts]
 
 
+def vectors_for(embedded: float) -> str:
+    """Return how much of an index is embedded, as a share of its passages; 100% only if all are."""
+    return f"vectors for {int(100 * embedded)}%"
+
+
 def workspace_text(stats: Mapping[str, Any]) -> str:
     """Return the state of a workspace's index as lines."""
     types = ", ".join(f"{count} {name}" for name, count in stats["file_types"].items())
     lines = [
         f"workspace  {stats['workspace']}  {stats['root']}",
         f"documents  {stats['documents']}  ({types})" if types else f"documents  {stats['documents']}",
-        f"passages   {stats['passages']}",
+        f"passages   {stats['passages']}" + (f"  ({vectors_for(stats['embedded'])})" if stats["passages"] else ""),
         f"model      {stats['model'] or '–'}",
     ]
     if stats["store"] == "local":

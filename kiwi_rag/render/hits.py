@@ -8,7 +8,7 @@ from typing import Any
 
 from kiwi_rag.lexical import bm25_weights, query_terms
 from kiwi_rag.model import Explanation, ItemType, SearchReply, SearchResult, TierOutcome
-from kiwi_rag.render import Style, attributes, counted, plain, safe, state_json, state_lines, table
+from kiwi_rag.render import Style, attributes, counted, plain, safe, state_json, state_lines, table, vectors_for
 from kiwi_rag.render.layout import INDENT, excerpt, fold, fold_notice, one_line
 
 INDEX_COMMAND = "kiwi workspace index"
@@ -92,6 +92,7 @@ def documents_json(reply: SearchReply) -> dict[str, Any]:
         "refused": [{"path": r.ref.item_id, "code": r.code, "reason": r.reason} for r in reply.refused],
         "missing_files": list(reply.gone),
         "unfinished": reply.unfinished,
+        "embedded": round(reply.embedded, 4),
     }
 
 
@@ -183,6 +184,9 @@ def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_
         lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
     if reply.unfinished:
         lines.append(f"the index is not complete: its last run was interrupted or is under way; {update}")
+    if reply.embedded < 1:
+        words = "the others are found by words alone; if no run is under way"
+        lines.append(f"{vectors_for(reply.embedded)} of the passages so far, {words}: {update}")
     if reply.gone:
         no_longer = "that was found no longer exists" if len(reply.gone) == 1 else "that were found no longer exist"
         lines.append(f"{counted(len(reply.gone), 'files')} {no_longer}: {update}")

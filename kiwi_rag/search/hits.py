@@ -264,8 +264,13 @@ class Choice:
     suppressed: int = 0
 
     def is_close(self, model: str) -> bool | None:
-        """Return whether the best hit reaches the floor; None with another model, other weights or an age prior."""
+        """Return whether the best hit reaches the floor.
+
+        None with another model, other weights, an age prior, or passages without a vector.
+        """
         query = self.query
+        if any(tq.statistics.unembedded for tq in self.tier_queries):
+            return None
         is_measured = model.startswith(MEASURED_MODEL) and self.is_comparable and query.fusion == "convex"
         if not self.hits or not is_measured or query.alpha is not None or query.weights or query.half_life_days:
             return None

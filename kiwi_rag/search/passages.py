@@ -142,6 +142,7 @@ class PassageChoice(Choice):
 
     floor = 0.55
     _states: dict[str, ItemState | None] = field(default_factory=dict)
+    _has_vector: bool = True
     _copies: list[list[str]] = field(init=False)
     _texts: CopyIndex = field(init=False)
 
@@ -157,13 +158,16 @@ class PassageChoice(Choice):
 
     @property
     def weights(self) -> FusionWeights:
-        """Those of the legs; a passage counts by itself."""
+        """Those of the legs; a passage counts by itself. As long as there are no vectors, words have all of it."""
+        if not self._has_vector:
+            return FusionWeights(0.0)
         alpha = default_weights().alpha if self.is_comparable else RANK_ALPHA
         return FusionWeights(alpha if self.query.alpha is None else self.query.alpha)
 
     async def choose(self, store_query: StoreQuery) -> None:
         """Verify passages, best first, until there are enough hits; copies of a hit are named and do not count."""
         started = time.monotonic()
+        self._has_vector = len(store_query.vector) > 0
         scored = self._scored(max_term_score(store_query.statistics))
         ranked = sorted(scored, key=lambda hit: (*sort_key(hit), hit.candidate.passage.ordinal))
         self.seconds += time.monotonic() - started
@@ -212,7 +216,8 @@ class PassageChoice(Choice):
             symbol = SYMBOL_BONUS * match_names(named, candidate.ref.item_id, candidate.passage) if named else 0.0
             path = PATH_SHARE * len(query_terms.intersection(terms(candidate.ref.item_id))) / max(len(query_terms), 1)
             parts = {
-                "cosine": candidate.cosine, "bm25": candidate.bm25, "vectors": vectors, "words": words,
+                "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
+                "vectors": vectors, "words": words,
                 "alpha": alpha, "kind": kind, "path": path, "symbol": symbol, "plan": hit.plan, "fusion": self.fusion,
             }  # fmt: skip
             score = alpha * vectors + (1 - alpha) * words + kind + path + symbol

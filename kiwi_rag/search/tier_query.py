@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -194,7 +194,7 @@ async def prepare_query(
     is_workspace = any(tq.tier.workspace for tq in tier_queries)
     symbols = symbol_terms(query.text) if is_workspace else ()
     terms, corrected = (*query_terms(query.text), *symbols), dict[str, str]()
-    embedding = asyncio.ensure_future(_timed(begun or embed.query(query.text)))
+    embedding = asyncio.ensure_future(_embed(tier_queries, lambda: begun or embed.query(query.text)))
     statistics = await fetch_statistics(tier_queries, terms)
     if not is_workspace:  # identifiers of code are not misspelt words
         terms, corrected = await correct_terms(tier_queries, query.text, terms, statistics)
@@ -268,9 +268,20 @@ def collect_candidates(tier_queries: Sequence[TierQuery]) -> list[RankedHit]:
     ]
 
 
-async def _timed(vector: Awaitable[Vector]) -> tuple[Vector, float]:
+async def _embed(tier_queries: Sequence[TierQuery], query: Callable[[], Awaitable[Vector]]) -> tuple[Vector, float]:
+    """Return the vector of a query and the seconds that it took; an empty one where there is none to compare with."""
     started = time.monotonic()
-    return await vector, time.monotonic() - started
+    if not any(await asyncio.gather(*map(_may_have_vectors, tier_queries))):
+        import numpy as np
+
+        return np.empty(0, np.float32), 0.0
+    return await query(), time.monotonic() - started
+
+
+async def _may_have_vectors(tier_query: TierQuery) -> bool:
+    """Whether a tier may have vectors: only local documents are stored without."""
+    words_first = tier_query.tier.words_first
+    return words_first is None or await tier_query.guard("statistics", words_first.has_vectors()) is not False
 
 
 async def _fetch_statistics(tier_query: TierQuery, terms: Sequence[str]) -> None:

@@ -186,10 +186,10 @@ def check_statistics(statistics: CollectionStatistics) -> CollectionStatistics:
         When a count is negative, too large or no integer, or a term is in more passages than there are.
     """
     frequencies, passages, items = statistics.document_frequency.values(), statistics.passages, statistics.items
-    numbers = (passages, items, statistics.total_length, *frequencies)
+    numbers = (passages, items, statistics.total_length, statistics.unembedded, *frequencies)
     if not all(isinstance(number, int) and 0 <= number <= MAX_COUNT for number in numbers):
         raise StoreCorrupt(f"the tier's statistics contain a value that is no count{_TIER_IGNORED}")
-    if any(frequency > passages for frequency in frequencies):
+    if any(number > passages for number in (statistics.unembedded, *frequencies)):
         raise StoreCorrupt(f"the tier's statistics count a term in more passages than there are{_TIER_IGNORED}")
     if items > passages or bool(items) != bool(passages):
         raise StoreCorrupt(f"the tier's statistics count {items} items in {passages} passages{_TIER_IGNORED}")

@@ -116,13 +116,25 @@ class Workspace(ClosesOpened):
 
     async def update(
         self, writer: IngestContext, paths: Sequence[str] | None = None, callbacks: Callbacks | None = None,
-        *, prune: bool = False,
+        *, prune: bool = False, embed: bool = True,
     ) -> SyncReport:  # fmt: skip
-        """Update the index from all files, or those at `paths`; a shared one is pruned only if `prune` is set."""
+        """Update the index from all files, or those at `paths`; a shared one is pruned only if `prune` is set.
+
+        Without `embed`, a local one is updated for the search by words alone; `embed_missing` does the rest.
+        """
         from kiwi_rag.ingest.sync import NO_CALLBACKS, sync
 
-        prune = prune or not self.is_shared
-        return await sync(self.source, self.tier, writer, callbacks or NO_CALLBACKS, paths=paths, prune=prune)
+        prune, callbacks = prune or not self.is_shared, callbacks or NO_CALLBACKS
+        return await sync(self.source, self.tier, writer, callbacks, paths=paths, prune=prune, embed=embed)
+
+    async def embed_missing(self, writer: IngestContext) -> SyncReport:
+        """Embed what was stored for the search by words alone."""
+        from kiwi_rag.ingest.vectors import embed_missing
+        from kiwi_rag.sources.source import SyncReport
+
+        report = SyncReport()
+        await embed_missing(self.tier, writer.embed, report)
+        return report
 
     @property
     def is_indexed(self) -> bool:

@@ -129,7 +129,8 @@ class SyncReport:
     ``moved`` new path → old path of
     files with the same bytes. ``skipped`` is path → why it is not indexed (empty, no text, too large), ``failed``
     path → its error; the collection keeps the last content of a failed file. ``warnings`` say what was redacted in a
-    file, or why one was read as plain text. ``passages`` counts those that were stored.
+    file, or why one was read as plain text. ``passages`` counts those that were stored, ``embedded`` those that got
+    their vector after that: documents in a local index are found by words first, and a failed one may be, too.
     """
 
     admitted: list[ItemRef] = field(default_factory=list)
@@ -140,6 +141,7 @@ class SyncReport:
     failed: dict[str, KiwiError] = field(default_factory=dict)
     warnings: list[Finding] = field(default_factory=list)
     passages: int = 0
+    embedded: int = 0
 
     @property
     def complete(self) -> bool:
@@ -186,6 +188,7 @@ class SyncReport:
             ],
             "warnings": [finding.as_dict() for finding in self.warnings],
             "passages": self.passages,
+            "embedded": self.embedded,
             "complete": self.complete,
         }
 

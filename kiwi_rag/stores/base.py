@@ -22,6 +22,7 @@ from kiwi_rag.model import (
     ItemType,
     StoredItem,
     StoreQuery,
+    Vector,
 )
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
@@ -45,13 +46,27 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """A store's health: counts, fingerprint, and a message for each problem."""
+    """A store's health: counts, fingerprint, and a message for each problem.
+
+    ``unembedded`` is how many of the passages have no vector yet.
+    """
 
     items: int
     passages: int
     fingerprint: str
     problems: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    unembedded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnembeddedDocument:
+    """A document with passages that have no vector yet: its path, type and time of change, and the passages' keys."""
+
+    path: str
+    file_type: str
+    last_modified: str
+    keys: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +181,7 @@ def one_admission(records: Sequence[EmbeddingRecord]) -> Admission:
         raise FingerprintMismatch(f"{first.ref}: its passages were embedded by different models")
     if len({record.passage.ordinal for record in records}) < len(records):
         raise UsageError(f"{first.ref}: two passages have the same ordinal")
-    _check_vectors(records)
+    require_unit_vectors({record.passage.ordinal: record.vector for record in records}, f"{first.ref}: ")
     require_passages(first, [record.passage for record in records])
     return first
 
@@ -190,11 +205,12 @@ def timestamp(moment: datetime) -> str:
     return aware.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _check_vectors(records: Sequence[EmbeddingRecord]) -> None:
+def require_unit_vectors(vectors: Mapping[int, Vector], where: str = "") -> None:
+    """Return if all vectors, by the numbers of their passages, are finite and of length 1; else `EmbeddingError`."""
     import numpy as np
 
-    rows = np.stack([record.vector for record in records]).astype(np.float64)
+    rows = np.stack(list(vectors.values())).astype(np.float64)
     unit = abs(np.linalg.norm(rows, axis=1) - 1.0) < _UNIT_TOLERANCE if rows.ndim == 2 else np.zeros(1, bool)
     if not unit.all():
-        bad = records[int(np.argmin(unit))]  # the first that is not
-        raise EmbeddingError(f"{bad.admission.ref}: passage {bad.passage.ordinal} has no unit vector")
+        bad = list(vectors)[int(np.argmin(unit))]  # the first that is not
+        raise EmbeddingError(f"{where}passage {bad} has no unit vector")

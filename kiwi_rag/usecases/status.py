@@ -92,8 +92,9 @@ async def _index_row(name: str, counted: str, open_tier: Callable[[], Collection
             state, run = await tier.store.status(), _last_run(tier)
     except KiwiError as error:
         return row | {"problems": render.safe(error.message)}
-    unfinished = ("the last index run did not finish: continue it with kiwi workspace index",)
-    problems = (*state.problems, *(unfinished if name == TIER and run == RunState.BEGUN else ()))
+    unfinished = ["the last index run did not finish"] if name == TIER and run == RunState.BEGUN else []
+    unfinished += [render.vectors_for(_embedded(state))] if state.unembedded else []
+    problems = (*state.problems, *(f"{one}: continue it with kiwi workspace index" for one in unfinished))
     counts = {counted: state.items, "passages": state.passages, "model": state.fingerprint}
     return row | counts | {"problems": "; ".join(problems)}
 
@@ -207,13 +208,16 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         tier = workspace.tier
         state, kind = await tier.store.status(), tier.store.capabilities.kind
         types, run = Counter(map(_type_of, await tier.store.list(Filters()))), _last_run(tier)
-    complete = run == RunState.COMPLETE if kind == "local" else not state.problems  # several users run a shared one
+    complete = (
+        run == RunState.COMPLETE and not state.unembedded if kind == "local" else not state.problems
+    )  # several users run a shared one
     folder = Path(str(state.details["path"])).parent if "path" in state.details else None
     return {
         "workspace": workspace.config.name,
         "root": str(workspace.config.root),
         "documents": state.items,
         "passages": state.passages,
+        "embedded": _embedded(state),
         "file_types": dict(sorted(types.items())),
         "run": run,
         "complete": complete,
@@ -223,6 +227,11 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         "bytes": _size(folder.rglob("*")) if folder else 0,
         "problems": list(state.problems),
     }
+
+
+def _embedded(state: StoreStatus) -> float:
+    """Return the share of the passages that have a vector."""
+    return (state.passages - state.unembedded) / state.passages if state.passages else 1.0
 
 
 def _last_run(tier: Collection[VectorStore]) -> str:

@@ -84,6 +84,7 @@ _HIT = record(
 _HITS = record(
     string="query kind",
     boolean="complete unfinished",
+    number="embedded",
     hits={"type": "array", "items": _HIT},
     object="index corrections",
     objects="refused",
@@ -94,15 +95,19 @@ _HITS = record(
 _STATS = record(
     string="workspace root run store model path",
     integer="documents passages bytes",
+    number="embedded",
     object="file_types",
     boolean="complete",
     strings="problems",
 )
 _REPORT = record(
-    strings="indexed removed", integer="unchanged passages", objects="moved skipped failed warnings", boolean="complete"
+    strings="indexed removed",
+    integer="unchanged passages embedded",
+    objects="moved skipped failed warnings",
+    boolean="complete",
 )
 _JOB_STATE = record(
-    string="job",
+    string="job unit",
     state={"type": "string", "enum": ["running", "done", "failed", "cancelled"]},
     integer="done total",
     report=nullable(_REPORT),

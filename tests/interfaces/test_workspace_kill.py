@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any
 
+import pytest
+
+from tests.examples import KILLS
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.kill_loop import SEED, KillLoop, seconds_of
 
@@ -42,7 +49,9 @@ def survive(kiwi: Kiwi, *command: str) -> None:
     assert (report["failed"], report["complete"]) == ([], True)
     after = held(kiwi)
     assert set(after) == {path.relative_to(kiwi.cwd).as_posix() for path in kiwi.cwd.glob("d*/*.md")}
-    assert kiwi.json("workspace", "index")["encoded"] == 0
+    again = kiwi.json("workspace", "index")
+    assert (again["encoded"], again["embedded"]) == (0, 0)
+    assert kiwi.json("workspace", "stats")["embedded"] == 1
     assert after == fresh(kiwi)
 
 
@@ -52,3 +61,36 @@ def test_index_survives_kill_9(kiwi: Kiwi):
 
 def test_watch_survives_kill_9(kiwi: Kiwi):
     survive(kiwi, "workspace", "watch")
+
+
+def is_in_first_stage(stats: Mapping[str, Any]) -> bool:
+    return bool(stats["run"] == "begun")
+
+
+def is_in_second_stage(stats: Mapping[str, Any]) -> bool:
+    return stats["run"] == "complete" and 0 < stats["embedded"] < 1
+
+
+@pytest.mark.parametrize("is_due", [is_in_first_stage, is_in_second_stage])
+def test_kill_9_in_either_stage_of_an_index_run(kiwi: Kiwi, is_due):
+    chance = random.Random(SEED)
+    for _ in range(KILLS):
+        run = chance.random()  # new texts, whose vectors the cache does not have
+        for n in range(600):
+            (kiwi.cwd / f"{n}.md").write_text(f"# Buoy {n}\n\n" + f"Buoy {n} of run {run} blinks in fog. " * 20)
+        shutil.rmtree(kiwi.cwd / ".ai", ignore_errors=True)
+        process = kiwi.start("--quiet", "workspace", "index")
+        while not is_due(kiwi.json("workspace", "stats")):
+            assert process.poll() is None, "the run is over before it can be killed"
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        stopped = kiwi.json("workspace", "stats")
+        for n in range(60, 600):  # which need not all be encoded now
+            (kiwi.cwd / f"{n}.md").unlink()
+        assert stopped["complete"] is False
+        report = kiwi.json("workspace", "index")
+        assert (report["failed"], report["complete"]) == ([], True)
+        stats = kiwi.json("workspace", "stats")
+        assert (stats["documents"], stats["embedded"], stats["problems"]) == (60, 1, [])
+        assert held(kiwi) == fresh(kiwi)

@@ -21,6 +21,10 @@ from tests.workspaces import Yard
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
 
 
+class Stopped(BaseException):
+    """Ends a run as Ctrl-C does."""
+
+
 @pytest.fixture
 def yard(tmp_path: Path) -> Yard:
     return Yard(tmp_path / "yard")
@@ -188,7 +192,7 @@ async def test_a_file_in_the_place_of_a_folder_removes_what_was_in_it(yard):
     assert sorted(await yard.held()) == ["notes", "other.md"]
 
 
-async def test_a_failing_model_costs_what_was_not_stored_and_says_so_for_each_file(yard):
+async def test_a_failing_model_costs_vectors_alone_and_says_so_for_each_file(yard):
     yard.write("a.md", "# A\n")
     await yard.index()
     yard.write("a.md", "# A, edited\n")
@@ -198,11 +202,11 @@ async def test_a_failing_model_costs_what_was_not_stored_and_says_so_for_each_fi
     assert sorted(report.failed) == ["a.md", "b.md"]
     assert {error.code for error in report.failed.values()} == {"embedding"}
     assert yard.states.run_state() == RunState.PARTLY
-    held = await yard.held()
-    assert list(held) == ["a.md"]
+    assert sorted(await yard.held()) == ["a.md", "b.md"]
+    assert [hit.path for hit in (await yard.search("edited")).hits] == ["a.md"]
     yard.embed.fails = None
     report = await yard.index()
-    assert (sorted(report.indexed), report.complete) == (["a.md", "b.md"], True)
+    assert (report.unchanged, report.embedded, report.complete) == (2, 2, True)
     assert yard.states.run_state() == RunState.COMPLETE
 
 
@@ -218,24 +222,28 @@ async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
 
     yard.embed.encode = encode
     report = await yard.index()
-    assert (list(report.failed), sorted(report.indexed)) == (["3.md"], [f"{n}.md" for n in range(6) if n != 3])
+    assert (list(report.failed), len(report.indexed), report.embedded) == (["3.md"], 6, 5)
+    assert (await yard.search("file 3")).hits[0].path == "3.md"
+    again = await yard.index()
+    assert (list(again.failed), again.unchanged, again.embedded) == (["3.md"], 6, 0)
 
 
-async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path):
+async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path, monkeypatch):
+    monkeypatch.setattr(import_module("kiwi_rag.ingest"), "WORDS_GROUP", 64)
     for n in range(200):
         yard.write(f"{n}.md", f"# File {n}\n\nBuoy {n} is green.\n")
-    real, stored = yard.store.put, []
+    real, stored = yard.store.put_words, []
 
-    async def put(entries):
+    async def put(entries, fingerprint):
         if len(stored) > 120:
-            raise KeyboardInterrupt
-        await real(entries)
-        stored.extend(records[0].admission.ref.item_id for records in entries)
+            raise Stopped
+        await real(entries, fingerprint)
+        stored.extend(admission.ref.item_id for admission, _ in entries)
 
-    yard.store.put = put
-    with pytest.raises(KeyboardInterrupt):
+    yard.store.put_words = put
+    with pytest.raises(Stopped):
         await yard.index()
-    yard.store.put = real
+    yard.store.put_words = real
     assert yard.states.run_state() == RunState.BEGUN
     report = await yard.index()
     assert report.unchanged + len(report.indexed) == 200

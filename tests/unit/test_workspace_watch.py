@@ -94,3 +94,45 @@ async def test_a_change_during_a_run_is_in_the_next_one(tmp_path: Path) -> None:
 
     await until_synced(tmp_path, update, runs=2)
     assert asked == [None, ["late.md"]]
+
+
+async def test_a_change_stops_the_embedding_and_it_goes_on_after_the_update(tmp_path: Path) -> None:
+    events: list[str] = []
+
+    async def update(paths: Sequence[str] | None) -> SyncReport:
+        events.append(f"update {paths and paths[0]}")
+        return SyncReport()
+
+    async def embed() -> SyncReport:
+        events.append("embed")
+        try:
+            if events.count("embed") == 1:
+                (tmp_path / "late.md").write_text("late\n")
+                await asyncio.Event().wait()
+        finally:
+            events.append("stopped" if events.count("embed") == 1 else "embedded")
+        return SyncReport()
+
+    async with asyncio.timeout(PATIENCE), aclosing(watch(WorkspaceConfig(tmp_path, "yard"), update, embed)) as found:
+        async for _ in found:
+            if events.count("update late.md"):
+                break
+    assert events[:4] == ["update None", "embed", "stopped", "update late.md"]
+
+
+async def test_a_failed_embedding_is_reported_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSES", (0.01,))
+    down = EmbeddingError("the model is gone")
+    answers = [SyncReport(failed={"a.md": down}), SyncReport()]
+
+    async def update(_paths: Sequence[str] | None) -> SyncReport:
+        return SyncReport()
+
+    async def embed() -> SyncReport:
+        return answers.pop(0)
+
+    async with asyncio.timeout(PATIENCE), aclosing(watch(WorkspaceConfig(tmp_path, "yard"), update, embed)) as found:
+        outcomes = [await anext(found), await anext(found)]
+        while answers:
+            await asyncio.sleep(0.01)
+    assert outcomes[1] == Retrying(down, 0.01)

@@ -2,7 +2,8 @@
 
 The operating system reports changes (inotify or FSEvents, by watchfiles). A burst of changes is one run; nothing is
 read while git holds its lock, so a checkout of hundreds of files is one run, too. Events only say which files to
-compare with the index. When more than plain files changed, the whole workspace is compared.
+compare with the index. When more than plain files changed, the whole workspace is compared. What a run stored for the
+search by words is embedded between the runs: a change stops that, and it goes on after the run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _NOISY = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache
 
 Update = Callable[["Sequence[str] | None"], Awaitable[SyncReport]]
 """Updates the index from the whole workspace (None), or from the files at some paths."""
+Embed = Callable[[], Awaitable[SyncReport]]
+"""Embeds what updates stored without vectors; it may be cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,47 @@ class _Changes:
         return not (self.paths or self.whole)
 
 
-async def watch(workspace: WorkspaceConfig, update: Update) -> AsyncGenerator[Synced | Retrying | RootMissing]:
+class _Embedding:
+    """The embedding between updates; ``failed`` holds its failures, each of which is tried again."""
+
+    def __init__(self, embed: Embed | None) -> None:
+        self._embed = embed
+        self._task: asyncio.Task[None] | None = None
+        self.failed: list[Retrying] = []
+
+    def start(self) -> None:
+        if self._embed is not None:
+            self._task = asyncio.create_task(self._run(self._embed))
+
+    async def stop(self) -> None:
+        """Stop before the next group of passages; those that are stored stay."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self, embed: Embed) -> None:
+        failures = 0
+        while failure := await _failure_of(embed):
+            self.failed.append(Retrying(failure, _pause(failures)))
+            await asyncio.sleep(_pause(failures))
+            failures += 1
+
+
+async def _failure_of(embed: Embed) -> KiwiError | None:
+    try:
+        return (await embed()).model_failure
+    except KiwiError as error:
+        return error
+
+
+def _pause(failures: int) -> float:
+    """Return how many seconds to wait after a failure that followed so many others."""
+    return PAUSES[min(failures, len(PAUSES) - 1)]
+
+
+async def watch(
+    workspace: WorkspaceConfig, update: Update, embed: Embed | None = None
+) -> AsyncGenerator[Synced | Retrying | RootMissing]:
     """Update the index from the workspace, then after every change, until it is cancelled; yield each outcome."""
     while True:
         identity = _identity(workspace.root)
@@ -98,13 +141,17 @@ async def watch(workspace: WorkspaceConfig, update: Update) -> AsyncGenerator[Sy
             while _identity(workspace.root) is None:  # noqa: ASYNC110  # a missing folder sends no events
                 await asyncio.sleep(TICK_MS / 1000)
             continue
-        async with aclosing(_watch_root(workspace, update, identity)) as outcomes:
-            async for outcome in outcomes:
-                yield outcome
+        embedding = _Embedding(embed)
+        try:
+            async with aclosing(_watch_root(workspace, update, embedding, identity)) as outcomes:
+                async for outcome in outcomes:
+                    yield outcome
+        finally:
+            await embedding.stop()
 
 
 async def _watch_root(
-    workspace: WorkspaceConfig, update: Update, identity: tuple[int, int]
+    workspace: WorkspaceConfig, update: Update, embedding: _Embedding, identity: tuple[int, int]
 ) -> AsyncGenerator[Synced | Retrying]:
     """Watch the root until it is replaced by another folder or deleted."""
     from watchfiles import awatch
@@ -116,6 +163,8 @@ async def _watch_root(
     )  # fmt: skip
     async with aclosing(bursts):
         async for burst in bursts:  # an empty one after each TICK_MS; changes during a run are in the next one
+            while embedding.failed:
+                yield embedding.failed.pop(0)
             # The identity is compared each time: a root that was replaced needs a new watch.
             if _identity(workspace.root) != identity:
                 return
@@ -125,6 +174,7 @@ async def _watch_root(
             # In the middle of a checkout half of the files are old.
             if changes.is_empty or (_is_locked(workspace.root) and time.monotonic() - changes.since < GIT_SECONDS):
                 continue
+            await embedding.stop()
             paths, started = changes.drain(), time.monotonic()
             failure: KiwiError | None
             try:
@@ -136,11 +186,12 @@ async def _watch_root(
             else:
                 yield Synced(report, time.monotonic() - started, paths is None)
                 failure, paths = report.model_failure, sorted(report.failed)
+            embedding.start()
             if failure is None:
                 failures = 0
                 continue
             changes.add(paths or (), whole=paths is None)
-            pause = PAUSES[min(failures, len(PAUSES) - 1)]
+            pause = _pause(failures)
             failures += 1
             yield Retrying(failure, pause)
             await asyncio.sleep(pause)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 from kiwi_rag.errors import AuditBroken, StoreCorrupt
-from kiwi_rag.model import Admission, EmbeddingRecord, Envelope, Filters, Item, ItemRef, ItemType, Passage, StoredItem
+from kiwi_rag.model import Admission, Envelope, Filters, Item, ItemRef, ItemType, Passage, StoredItem, Vector
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import require_model, timestamp
 from kiwi_rag.symbols import passage_terms
@@ -70,11 +71,20 @@ def increment_generation(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
 
-def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequence[EmbeddingRecord]) -> None:
-    """Write an item with its passages, unless this very item is stored, inside the caller's transaction."""
-    _check_fingerprint(connection, records[0])
+def put_item(
+    connection: sqlite3.Connection,
+    admission: Admission,
+    passages: Sequence[Passage],
+    fingerprint: str,
+    vectors: Sequence[Vector] = (),
+) -> None:
+    """Write an item with its passages, unless this very item is stored, inside the caller's transaction.
+
+    Without `vectors`, which are of the model `fingerprint`, its passages are found by words until `put_vectors`.
+    """
+    check_model(connection, fingerprint, vectors)
     row = _item_row(admission)
-    if _is_stored(connection, row, records):
+    if _is_stored(connection, row, passages, vectors):
         return
     remove_item(connection, replace(admission.ref, version=None))
     _record_version(connection, row)
@@ -83,7 +93,8 @@ def put_item(connection: sqlite3.Connection, admission: Admission, records: Sequ
     connection.executemany("INSERT INTO tags (item_key, tag) VALUES (?, ?)", [(key, tag) for tag in tags])
     if admission.ref.item_type is not ItemType.DOCUMENT:
         _insert_files(connection, key, admission.item)
-    _insert_passages(connection, key, records)
+    keys = _insert_passages(connection, key, admission.ref, passages)
+    insert_vectors(connection, zip(keys, vectors, strict=False))
     increment_generation(connection)
 
 
@@ -94,16 +105,23 @@ def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -
     return connection.execute(insert, row).lastrowid or 0
 
 
-def _insert_passages(connection: sqlite3.Connection, item_key: int, records: Sequence[EmbeddingRecord]) -> None:
+def _insert_passages(
+    connection: sqlite3.Connection, item_key: int, ref: ItemRef, passages: Sequence[Passage]
+) -> list[int]:
     keys, postings = [], []
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
-    for record in records:
-        frequencies, length = passage_terms(record.admission.ref, record.passage)
-        keys.append(insert(connection, "passages", _passage_row(item_key, record.passage, length)))
+    for passage in passages:
+        frequencies, length = passage_terms(ref, passage)
+        keys.append(insert(connection, "passages", _passage_row(item_key, passage, length)))
         postings.append((keys[-1], " ".join(frequencies.elements())))
     connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
-    vectors = [(key, _vector_bytes(record)) for key, record in zip(keys, records, strict=True)]
-    connection.executemany("INSERT INTO vectors (passage_key, vector) VALUES (?, ?)", vectors)
+    return keys
+
+
+def insert_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, Vector]]) -> None:
+    """Write vectors of passages by their keys; a passage keeps the one that it has."""
+    rows = [(key, _vector_bytes(vector)) for key, vector in vectors]
+    connection.executemany("INSERT OR IGNORE INTO vectors (passage_key, vector) VALUES (?, ?)", rows)
 
 
 def _insert_files(connection: sqlite3.Connection, item_key: int, item: Item) -> None:
@@ -113,30 +131,36 @@ def _insert_files(connection: sqlite3.Connection, item_key: int, item: Item) -> 
     connection.executemany("INSERT INTO item_files (item_key, path, sha256) VALUES (?, ?, ?)", rows)
 
 
-def _vector_bytes(record: EmbeddingRecord) -> bytes:
+def _vector_bytes(vector: Vector) -> bytes:
     """Return the stored form of a vector: little-endian ``float32``."""
-    return record.vector.astype("<f4").tobytes()
+    return vector.astype("<f4").tobytes()
 
 
-def _check_fingerprint(connection: sqlite3.Connection, record: EmbeddingRecord) -> None:
+def check_model(connection: sqlite3.Connection, fingerprint: str, vectors: Sequence[Vector]) -> None:
+    """Return if the catalog's vectors are of this model, or it has none; else `FingerprintMismatch`."""
     if not meta(connection, "passages"):
-        set_meta(connection, "fingerprint", record.fingerprint)
-        set_meta(connection, "dimension", len(record.vector))
+        set_meta(connection, "fingerprint", fingerprint)
+    if vectors and not meta(connection, "vectors"):
+        set_meta(connection, "dimension", len(vectors[0]))
     stored = meta(connection, "fingerprint"), meta(connection, "dimension")
-    require_model(stored, (record.fingerprint, len(record.vector)), REBUILD)
+    require_model(stored, (fingerprint, len(vectors[0]) if vectors else stored[1]), REBUILD)
 
 
-def _is_stored(connection: sqlite3.Connection, row: Mapping[str, Any], records: Sequence[EmbeddingRecord]) -> bool:
+def _is_stored(
+    connection: sqlite3.Connection, row: Mapping[str, Any], passages: Sequence[Passage], vectors: Sequence[Vector]
+) -> bool:
     """Whether this very item is stored with these passages and vectors; the time of admission may differ."""
     old = connection.execute(_GET, (row["item_type"], row["folded_id"])).fetchone()
     if old is None or any(old[name] != value for name, value in row.items() if name != "admitted_at"):
         return False
     stored = connection.execute(
-        "SELECT * FROM passages JOIN vectors USING (passage_key) WHERE item_key = ? ORDER BY ordinal",
+        "SELECT * FROM passages LEFT JOIN vectors USING (passage_key) WHERE item_key = ? ORDER BY ordinal",
         (old["item_key"],),
-    )
-    wanted = sorted(records, key=lambda record: record.passage.ordinal)
-    return [(read_passage(one), one["vector"]) for one in stored] == [(r.passage, _vector_bytes(r)) for r in wanted]
+    ).fetchall()
+    if [read_passage(one) for one in stored] != sorted(passages, key=_ordinal):
+        return False
+    wanted = sorted(zip(passages, vectors, strict=False), key=lambda pair: _ordinal(pair[0]))
+    return not wanted or [one["vector"] for one in stored] == [_vector_bytes(vector) for _, vector in wanted]
 
 
 def _record_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
@@ -279,6 +303,9 @@ def _stored_item(row: sqlite3.Row, files: Iterable[tuple[str, bytes]] = ()) -> S
 def item_ref(row: sqlite3.Row) -> ItemRef:
     """Return the reference of a row of ``items``."""
     return ItemRef(ItemType(row["item_type"]), row["item_id"], row["version"] or None)
+
+
+_ordinal = attrgetter("ordinal")
 
 
 def read_passage(row: sqlite3.Row) -> Passage:

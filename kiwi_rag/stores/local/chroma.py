@@ -127,6 +127,8 @@ class ChromaIndex:
         collection = self._collection(create=True)
         for batch in _batches(sorted(keys)):
             rows = connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall()
+            if not rows:  # passages that have no vectors yet
+                continue
             vectors = np.stack([np.frombuffer(vector, dtype="<f4") for _, vector in rows])
             with _translate_errors():
                 collection.upsert(ids=[str(key) for key, _ in rows], embeddings=vectors)
@@ -157,7 +159,7 @@ class ChromaIndex:
 
     def problem(self, connection: sqlite3.Connection) -> str:
         """Return how Chroma differs from the catalog; empty when it does not."""
-        if not meta(connection, "passages") and not self._folder.exists():
+        if not meta(connection, "vectors") and not self._folder.exists():
             return ""
         if is_behind(connection):
             return "chroma: the index is behind the catalog"
@@ -189,7 +191,7 @@ def is_behind(connection: sqlite3.Connection) -> bool:
     """Whether the catalog has changes that Chroma lacks."""
     return bool(
         connection.execute("SELECT EXISTS (SELECT 1 FROM chroma_journal)").fetchone()[0]
-        or (meta(connection, "passages") and not meta(connection, "chroma_generation"))
+        or (meta(connection, "vectors") and not meta(connection, "chroma_generation"))
     )
 
 

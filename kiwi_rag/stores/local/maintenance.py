@@ -28,8 +28,10 @@ from kiwi_rag.symbols import passage_terms
 # Each query selects the keys of items that only their signed files can restore. The SQL functions are `_FUNCTIONS`.
 _BROKEN_ITEMS = {
     "items without passages": "SELECT item_key FROM items WHERE item_key NOT IN (SELECT item_key FROM passages)",
+    # The passages of a document may have none yet: the next run makes them.
     "items whose passages lack vectors": """
-        SELECT DISTINCT item_key FROM passages WHERE passage_key NOT IN (SELECT passage_key FROM vectors)""",
+        SELECT DISTINCT item_key FROM passages JOIN items USING (item_key)
+        WHERE item_type <> 'document' AND passage_key NOT IN (SELECT passage_key FROM vectors)""",
     "items with vectors of another length than 1 or another dimension than the catalog": """
         SELECT DISTINCT item_key FROM passages JOIN vectors USING (passage_key)
         WHERE NOT is_unit_vector(vector, (SELECT value FROM meta WHERE name = 'dimension'))""",
@@ -49,7 +51,8 @@ _DERIVED = {
         SELECT id FROM postings_docsize WHERE id NOT IN (SELECT passage_key FROM passages)""",
 }
 _ORPHANS = 'SELECT "table", parent, count(*) FROM pragma_foreign_key_check GROUP BY 1, 2'
-_TOTALS = "SELECT count(*), coalesce(sum(length), 0) FROM passages"
+_TOTALS = "SELECT count(*), coalesce(sum(length), 0), (SELECT count(*) FROM vectors) FROM passages"
+_TOTAL_NAMES = ("passages", "total_length", "vectors")
 _OCCURRENCES = "SELECT coalesce(sum(cnt), 0) FROM posting_terms WHERE substr(term, 1, 1) <> ?"
 _REMOVE_ORPHANS = """
 DELETE FROM passages WHERE item_key NOT IN (SELECT item_key FROM items);
@@ -86,9 +89,8 @@ def repair(connection: sqlite3.Connection) -> list[str]:
         broken = {row[0] for query in _BROKEN_ITEMS.values() for row in connection.execute(query)}
         remove_keys(connection, sorted(broken))
         connection.execute("DELETE FROM blobs WHERE sha256 NOT IN (SELECT sha256 FROM item_files)")
-        passages, length = connection.execute(_TOTALS).fetchone()
-        set_meta(connection, "passages", passages)
-        set_meta(connection, "total_length", length)
+        for name, total in zip(_TOTAL_NAMES, connection.execute(_TOTALS).fetchone(), strict=True):
+            set_meta(connection, name, total)
         increment_generation(connection)
     done = [f"removed {len(broken)} damaged items: run kiwi index to store them again"] if broken else []
     return [*done, "rebuilt postings and statistics from the passages"]
@@ -115,8 +117,9 @@ def _posting_problems(connection: sqlite3.Connection) -> Iterator[str]:
     except sqlite3.DatabaseError as error:
         yield f"the postings are damaged: {error}"
         return
-    passages, length = connection.execute(_TOTALS).fetchone()
-    if (meta(connection, "passages"), meta(connection, "total_length")) != (passages, length):
+    totals = tuple(connection.execute(_TOTALS).fetchone())
+    length = totals[1]
+    if tuple(meta(connection, name) for name in _TOTAL_NAMES) != totals:
         yield "the collection's statistics differ from a recount"
     occurrences = connection.execute(_OCCURRENCES, (SYMBOL,)).fetchone()[0]
     if occurrences != length:

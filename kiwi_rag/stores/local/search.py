@@ -38,6 +38,7 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.stores.base import require_model
 from kiwi_rag.stores.local.catalog import REBUILD, item_ref, matching_items, meta, read_passage, state
+from kiwi_rag.stores.local.vectors import PASSAGES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,10 +65,10 @@ WHERE term >= :first AND term < :after AND length(term) BETWEEN :least AND :most
     AND (substr(term, 1, length(:begin)) = :begin OR substr(term, -length(:end)) = :end OR term = :swapped)
 ORDER BY doc DESC, term LIMIT :limit
 """
+_ALL_VECTORS = "SELECT passage_key, vector FROM vectors ORDER BY passage_key"
 _SOME_VECTORS = """
-SELECT vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
+SELECT passage_key, vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
 """
-_PASSAGES = "SELECT * FROM passages WHERE passage_key IN (SELECT value FROM json_each(?))"
 _ITEMS = """
 SELECT item_key, item_type, item_id, version, digest, content_sha256, metadata, key_id, signed_at
 FROM items WHERE item_key IN (SELECT value FROM json_each(?))
@@ -86,7 +87,8 @@ def search(
     """
     if not len(snapshot):
         return Candidates((), "exact")
-    require_model((snapshot.fingerprint, snapshot.dimension), (query.fingerprint, len(query.vector)), REBUILD)
+    if len(query.vector) and snapshot.embedded.any():
+        require_model((snapshot.fingerprint, snapshot.dimension), (query.fingerprint, len(query.vector)), REBUILD)
     legs = _Legs(connection, snapshot, query)
     vector_rows, plan = legs.nearest(chroma)
     rows = distinct(np.sort(np.concatenate([vector_rows, legs.best_words()])))
@@ -97,7 +99,8 @@ class _Legs:
     """Both legs of one search in one read transaction: what they find, and the scores of passages and items.
 
     ``bm25`` is that of every passage of the snapshot, by row; ``weighted`` each query term's inverse document
-    frequency and its postings by row; ``allowed`` which rows pass the filters, None for all.
+    frequency and its postings by row; ``allowed`` which rows pass the filters, None for all. A passage without a
+    vector is found by words alone, and its cosine is estimated: that of passages with a vector and such a BM25.
     """
 
     def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery) -> None:
@@ -108,6 +111,7 @@ class _Legs:
         self._bm25 = np.zeros(len(snapshot))
         add_bm25(self._bm25, snapshot.lengths, self._weighted, query.statistics.average_length)
         self._computed = np.full(len(snapshot), np.nan, dtype=np.float32)
+        self._embedded = snapshot.embedded if len(query.vector) else np.zeros(len(snapshot), bool)
 
     def best_words(self) -> Rows:
         """Return the rows of the best passages of the lexical leg."""
@@ -118,16 +122,18 @@ class _Legs:
     def nearest(self, chroma: ChromaIndex | None) -> tuple[Rows, str]:
         """Return the rows of the best passages of the vector leg, and how they were found."""
         snapshot, query = self._snapshot, self._query
+        if not self._embedded.any():
+            return np.empty(0, np.int64), "words"
         if chroma and self._allowed is None:
             keys = chroma.nearest(self._connection, query.vector, min(query.depth, len(snapshot)))
             if keys is not None:
                 return _rows_of(snapshot, keys), "chroma"
         if not chroma:
             snapshot.matrix(self._connection)  # read once for this search and later ones
-        if self._allowed is None:
+        if self._allowed is None and self._embedded.all():
             self._computed = self._products(snapshot.matrix(self._connection))
             return best(self._computed, query.depth), "exact"
-        rows = np.flatnonzero(self._allowed)
+        rows = np.flatnonzero(self._embedded if self._allowed is None else self._embedded & self._allowed)
         return rows[best(self._cosines(rows), query.depth)], "exact"
 
     def candidates(self, rows: Rows) -> Iterator[Candidate]:
@@ -137,16 +143,35 @@ class _Legs:
         snapshot, scores = self._snapshot, self._item_scores(rows)
         keys, item_keys = snapshot.keys[rows].tolist(), snapshot.item_keys[rows].tolist()
         passages, items = snapshot.passages(self._connection, keys), snapshot.items(self._connection, scores)
-        legs = self._cosines(rows).tolist(), self._bm25[rows].tolist()
-        for key, item_key, cosine, words in zip(keys, item_keys, *legs, strict=True):
+        legs = self._cosines(rows).tolist(), self._bm25[rows].tolist(), self._embedded[rows].tolist()
+        for key, item_key, cosine, words, embedded in zip(keys, item_keys, *legs, strict=True):
             (ref, digest, content), signed = items[item_key]
-            yield Candidate(ref, digest, content, passages[key], cosine, words, *signed, scores[item_key])
+            yield Candidate(ref, digest, content, passages[key], cosine, words, *signed, scores[item_key], embedded)
+
+    def _fill_in(self, rows: Rows) -> None:
+        """Estimate the cosines of rows without a vector by linear regression on BM25, over what words found.
+
+        A constant would favour passages without a vector over those with a low cosine, or the other way round.
+        """
+        rows = rows[np.isnan(self._computed[rows])]
+        if not len(rows):
+            return
+        known = self.best_words()
+        known = known[self._embedded[known]]
+        words, cosines = self._bm25[known], self._cosines(known).astype(np.float64)
+        spread = words.var() if len(known) else 0.0
+        slope = max(0.0, float(((words - words.mean()) * cosines).mean() / spread)) if spread > 0 else 0.0
+        mean, level = (words.mean(), cosines.mean()) if len(known) else (0.0, 0.0)
+        highest = cosines.max(initial=level)
+        self._computed[rows] = np.clip(level + slope * (self._bm25[rows] - mean), -1.0, highest)
 
     def _cosines(self, rows: Rows) -> Matrix:
-        """Return the cosines of some distinct rows with the query's vector, each computed once."""
-        unknown = rows[np.isnan(self._computed[rows])]
+        """Return the cosines of some distinct rows with the query's vector, each computed or estimated once."""
+        unknown = rows[np.isnan(self._computed[rows]) & self._embedded[rows]]
         if len(unknown):
             self._computed[unknown] = self._products(self._snapshot.vectors(self._connection, unknown))
+        if not self._embedded.all():
+            self._fill_in(rows[~self._embedded[rows]])
         return self._computed[rows]
 
     def _products(self, matrix: Matrix) -> Matrix:
@@ -226,6 +251,7 @@ class Snapshot:
         self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
         self._read_items: dict[int, Shared] = {}
         self._read_passages: dict[int, Passage] = {}
+        self.embedded = self._rows_with_vectors(connection)
         self._matrix: Matrix | None = None
         self._postings: dict[str, Posting] = {}
 
@@ -236,20 +262,27 @@ class Snapshot:
         """Whether `connection` still sees this generation."""
         return self.state == state(connection)
 
+    def _rows_with_vectors(self, connection: sqlite3.Connection) -> NDArray[np.bool_]:
+        """Return which rows have a vector."""
+        if meta(connection, "vectors") == len(self):
+            return np.ones(len(self), bool)
+        keys = np.array([row[0] for row in _execute(connection, "SELECT passage_key FROM vectors")], np.int64)
+        return np.isin(self.keys, keys)
+
     def matrix(self, connection: sqlite3.Connection) -> Matrix:
-        """Return all vectors, of shape ``(rows, dimension)``; they are read once."""
+        """Return all vectors, of shape ``(rows, dimension)``, zeros where there is none; they are read once."""
         if self._matrix is None:
-            blobs = _execute(connection, "SELECT vector FROM vectors ORDER BY passage_key")
-            self._matrix = _stack(blobs, self.dimension)
+            self._matrix = _stack(_execute(connection, _ALL_VECTORS), self.dimension, self.keys)
         return self._matrix
 
     def vectors(self, connection: sqlite3.Connection, rows: Rows) -> Matrix:
-        """Return the vectors of some distinct rows, in their order, from the matrix if it was read."""
+        """Return the vectors of some distinct rows, in their order, zeros where there is none."""
         if self._matrix is not None:
             return self._matrix[rows]
-        stored = _execute(connection, _SOME_VECTORS, json.dumps(self.keys[rows].tolist()))
+        keys = self.keys[rows]
+        stored = _execute(connection, _SOME_VECTORS, json.dumps(keys.tolist()))
         # SQLite gives them by key, that is by row number. The rank of each row is its place there.
-        return _stack(stored, self.dimension)[np.argsort(np.argsort(rows))]
+        return _stack(stored, self.dimension, np.sort(keys))[np.argsort(np.argsort(rows))]
 
     def passages_of(self, items: Rows) -> tuple[Rows, Rows]:
         """Return the rows of all passages of some ascending items, item by item, and where each item begins."""
@@ -277,11 +310,12 @@ class Snapshot:
         """
         frequency = {term: len(self.posting(connection, term)[0]) for term in terms}
         occurring = {term: count for term, count in frequency.items() if count}
-        return CollectionStatistics(len(self), int(self.lengths.sum()), occurring, len(self._items))
+        unembedded = int(np.count_nonzero(~self.embedded))
+        return CollectionStatistics(len(self), int(self.lengths.sum()), occurring, len(self._items), unembedded)
 
     def passages(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Passage]:
         """Return a mapping with at least these passages, by their keys."""
-        return _complete(connection, self._read_passages, keys, _PASSAGES, read_passage)
+        return _complete(connection, self._read_passages, keys, PASSAGES, read_passage)
 
     def items(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Shared]:
         """Return a mapping with at least these items: what all candidates of one share, in the order of `Candidate`."""
@@ -299,7 +333,9 @@ class Snapshot:
         if len(unknown):
             rows, starts = self.passages_of(unknown)
             sums = np.add.reduceat(self.vectors(connection, rows), starts).astype(np.float64)
-            self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1)
+            # The unknown vectors lengthen a sum by 1 each at most, so that no centroid's cosine is too high.
+            missing = np.add.reduceat(~self.embedded[rows], starts, dtype=np.float64)
+            self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1) + missing
         norms: NDArray[np.float64] = self._norms[np.searchsorted(self._items, items)]
         return norms
 
@@ -383,6 +419,13 @@ def _execute(connection: sqlite3.Connection, statement: str, *parameters: str) -
     return cursor.execute(statement, parameters)
 
 
-def _stack(blobs: sqlite3.Cursor, dimension: int) -> Matrix:
-    joined = b"".join(row[0] for row in blobs)
-    return np.frombuffer(joined, dtype="<f4").reshape(-1, dimension) if joined else np.empty((0, dimension), "<f4")
+def _stack(stored: sqlite3.Cursor, dimension: int, wanted: Rows) -> Matrix:
+    """Return the vectors of the passages with some ascending keys, zeros where there is none."""
+    rows = stored.fetchall()
+    joined = b"".join(row[1] for row in rows)
+    found = np.frombuffer(joined, dtype="<f4").reshape(-1, dimension) if joined else np.empty((0, dimension), "<f4")
+    if len(rows) == len(wanted):
+        return found
+    matrix = np.zeros((len(wanted), dimension), "<f4")
+    matrix[np.searchsorted(wanted, [row[0] for row in rows])] = found
+    return matrix

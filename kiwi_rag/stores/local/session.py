@@ -113,10 +113,23 @@ CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 
 CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 """
 
+# The words of a document are stored before its vectors. Chroma's journal has a passage again once it has a vector, and
+# the number of vectors says without a count which share of the passages has one.
+_WORDS_FIRST = """
+INSERT INTO meta (name, value) SELECT 'vectors', count(*) FROM vectors;
+CREATE TRIGGER vector_added AFTER INSERT ON vectors BEGIN
+    UPDATE meta SET value = value + 1 WHERE name = 'vectors';
+    INSERT OR REPLACE INTO chroma_journal (passage_key, present) VALUES (new.passage_key, 1);
+END;
+CREATE TRIGGER vector_removed AFTER DELETE ON vectors BEGIN
+    UPDATE meta SET value = value - 1 WHERE name = 'vectors';
+END;
+"""
+
 BASELINE = 100
 """The number of the first step. Pre-release Kiwis had the lower ones, in another file."""
 
-STEPS: tuple[str, ...] = (";\n".join([*CREATE_POSTINGS, _TABLES]),)
+STEPS: tuple[str, ...] = (";\n".join([*CREATE_POSTINGS, _TABLES]), _WORDS_FIRST)
 """Step *i* (from 0) makes schema version `BASELINE` + *i*. Steps are added at the end and never edited."""
 
 SCHEMA_VERSION = BASELINE + len(STEPS) - 1

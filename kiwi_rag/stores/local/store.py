@@ -11,15 +11,34 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.model import Candidates, CollectionStatistics, EmbeddingRecord, Filters, ItemRef, StoredItem, StoreQuery
+from kiwi_rag.model import (
+    Admission,
+    Candidates,
+    CollectionStatistics,
+    EmbeddingRecord,
+    Filters,
+    ItemRef,
+    Passage,
+    StoredItem,
+    StoreQuery,
+    Vector,
+)
 from kiwi_rag.storage.sqlite import transaction
-from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission
-from kiwi_rag.stores.local import catalog, maintenance
+from kiwi_rag.stores.base import (
+    Capabilities,
+    StoreStatus,
+    UnembeddedDocument,
+    one_admission,
+    require_document,
+    require_unit_vectors,
+)
+from kiwi_rag.stores.local import catalog, maintenance, vectors
 from kiwi_rag.stores.local.catalog import SqliteAuditLog, meta
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
 from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock
 from kiwi_rag.stores.local.search import EXACT_LIMIT, Snapshot, search, similar_terms
 from kiwi_rag.stores.local.session import CatalogSession, find_damage
+from kiwi_rag.validation.admission import require_passages, require_sealed
 
 Result = TypeVar("Result")
 
@@ -72,6 +91,44 @@ class LocalVectorStore:
             When the catalog cannot be written; the transaction is rolled back.
         """
         await asyncio.to_thread(self._put, entries)
+
+    async def put_words(self, entries: Sequence[tuple[Admission, Sequence[Passage]]], fingerprint: str) -> None:
+        """Store admitted documents as `put` does, but without vectors: they are found by words at once.
+
+        `fingerprint` is of the model that makes their vectors later. Raises as `put`.
+        """
+        await asyncio.to_thread(self._put_words, entries, fingerprint)
+
+    async def unembedded(self) -> Sequence[UnembeddedDocument]:
+        """Return the documents with passages that have no vector yet."""
+        return await _in_thread(self._reading, vectors.unembedded)
+
+    async def passages(self, keys: Sequence[int]) -> Mapping[int, Passage]:
+        """Return those of some passages that are stored, by their keys; raises as `put_vectors`."""
+        return await _in_thread(partial(self._existing, self._reading), lambda c: vectors.read_passages(c, keys))
+
+    async def put_vectors(self, passages: Mapping[int, Passage], found: Mapping[int, Vector], fingerprint: str) -> None:
+        """Store vectors of passages, by their keys, in one transaction; passages that are gone get none.
+
+        Raises
+        ------
+        EmbeddingError, FingerprintMismatch, StoreBusy, StoreFull, StoreCorrupt
+            As `put`.
+        StoreError
+            When the catalog was deleted. It is not made anew, for the workspace around it may be gone.
+        """
+        require_unit_vectors(found)
+        await _in_thread(
+            partial(self._existing, self._writing), lambda c: vectors.put_vectors(c, passages, found, fingerprint)
+        )
+
+    async def update_chroma(self) -> None:
+        """Bring Chroma up to date after `put_vectors`, unless another process is writing: it does that at its end."""
+        await asyncio.to_thread(self._update_chroma)
+
+    async def has_vectors(self) -> bool:
+        """Whether any passage has a vector; without one a search does not need the query's vector."""
+        return await _in_thread(self._reading, lambda c: bool(meta(c, "vectors")))
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay recorded. Return whether it was there."""
@@ -167,6 +224,13 @@ class LocalVectorStore:
             yield connection
 
     @contextmanager
+    def _existing(self, opened: Callable[[], AbstractContextManager[Connection]]) -> Iterator[Connection]:
+        if not self._session.path.exists():
+            raise StoreError(f"{self._session.path} was deleted", hint="run the command again")
+        with opened() as connection:
+            yield connection
+
+    @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._locked() as connection, transaction(connection):
             self._wrote = True
@@ -176,7 +240,22 @@ class LocalVectorStore:
         checked = [(one_admission(records), records) for records in entries]
         with self._writing() as connection:
             for admission, records in checked:
-                catalog.put_item(connection, admission, records)
+                passages, found = zip(*((record.passage, record.vector) for record in records), strict=True)
+                catalog.put_item(connection, admission, passages, records[0].fingerprint, found)
+
+    def _put_words(self, entries: Sequence[tuple[Admission, Sequence[Passage]]], fingerprint: str) -> None:
+        for admission, passages in entries:
+            require_passages(require_document(require_sealed(admission)), passages)
+        with self._writing() as connection:
+            for admission, passages in entries:
+                catalog.put_item(connection, admission, passages, fingerprint)
+
+    def _update_chroma(self) -> None:
+        with self._existing(self._reading) as connection:
+            has_chroma = self._chroma_for(connection) is not None
+        if has_chroma:
+            with suppress(StoreBusy), self._locked() as connection:
+                self._flush(connection)
 
     def _current(self, connection: Connection) -> Snapshot:
         if self._snapshot is None or not self._snapshot.is_current(connection):
@@ -192,7 +271,7 @@ class LocalVectorStore:
 
     def _chroma_for(self, connection: Connection) -> ChromaIndex | None:
         """Return the Chroma index if the catalog is so large that it has one."""
-        return self._chroma if int(meta(connection, "passages")) > self._exact_limit else None
+        return self._chroma if int(meta(connection, "vectors")) > self._exact_limit else None
 
     def _flush(self, connection: Connection) -> None:
         self._wrote, self._chroma_failure = False, ""
@@ -210,6 +289,7 @@ class LocalVectorStore:
             fingerprint=str(meta(connection, "fingerprint")) if passages else "",
             problems=(self._chroma_failure,) if self._chroma_failure else (),
             details={"path": str(self._session.path), "chroma": "behind" if is_behind(connection) else "current"},
+            unembedded=passages - int(meta(connection, "vectors")),
         )
 
     def _check(self, connection: Connection) -> tuple[str, ...]:
