@@ -66,10 +66,10 @@ async def test_backends_that_are_terminated_while_items_are_published(
     assert_kept(connection, receipts, many)
 
 
-async def test_the_answer_to_a_commit_is_lost(url: str, connection: psycopg.Connection) -> None:
+async def test_the_answer_to_a_publication_is_lost(url: str, connection: psycopg.Connection) -> None:
     one = admission("acme/x")
     async with proxied(url) as (proxy, through):
-        proxy.cut_after = lambda number, sent, data: number == 1 and b"COMMIT" in data
+        proxy.cut_after = lambda number, sent, data: number == 1 and b"publish_item" in data
         proxy.answer_seconds = 60
         store = RegistryVectorStore(Connections(through))
         receipt = await store.publish(one)
