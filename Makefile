@@ -1,7 +1,7 @@
 # Each target does all its set-up on a fresh machine: Python 3.11 or newer and make are enough.
 #   make demo    keys, sign, index, publish, search all three tiers, on real items
 #   make test    every test            make check   format, lint, types, import contracts
-#   make test-fast                     unit tests and properties without Postgres, meant for under a minute
+#   make test-fast                     quick unit tests and properties, meant for under a minute
 #   make bench   figures side by side  make soak    long runs: kill -9 fifty times, properties with many examples
 #   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
 #   make structure                     figures of the code itself: lines, modules, circles, copies
@@ -28,7 +28,7 @@ test: $(VENV)/test $(VENV)/supabase $(VENV)/vscode
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-fast: $(VENV)/test
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not database" tests/unit tests/properties
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not database and not slow" tests/unit tests/properties
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .

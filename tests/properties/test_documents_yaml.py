@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from kiwi_rag.formats.documents.structured import LONG_LINE
 from kiwi_rag.formats.nodes import DEPTH, Node, read_json, read_yaml
 from kiwi_rag.formats.outcome import ParsedDocument
 from tests.examples import examples
+
+pytestmark = pytest.mark.slow
 
 WORDS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=30)
 KEYS = st.one_of(

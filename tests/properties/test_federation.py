@@ -24,6 +24,8 @@ from tests.examples import examples
 from tests.registry_shelf import registry, registry_tier
 from tests.search_tiers import ADA, AUDIENCE, BOB, EMBED, GATE, NOW, THREE, WRITER, Shelf, candidate, note
 
+pytestmark = pytest.mark.slow
+
 WORDS = [
     "deploy", "staging", "cluster", "rollback", "image", "queue", "lag", "alert", "budget", "coffee", "cache", "index",
     "key", "signer", "trust", "ledger", "invoice", "migrate", "backup", "restore", "shard", "replica", "tenant",

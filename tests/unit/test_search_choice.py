@@ -255,6 +255,7 @@ def long_note(steps: int) -> str:
     return note("Deploy the staging cluster", body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exact_limit", [10**6, 0], ids=["exact", "chroma"])
 async def test_one_item_with_hundreds_of_passages_does_not_crowd_out_the_others(
     tmp_path: Path, exact_limit: int

@@ -202,6 +202,7 @@ print(len([name for name in sys.modules if name.startswith("kiwi_rag.")]))
 """
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_without_posix() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _IMPORT_ALL], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
