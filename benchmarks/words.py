@@ -23,8 +23,9 @@ from benchmarks.data import vocabulary
 from benchmarks.timing import percentiles, timed
 from kiwi_rag.lexical import bm25_weights
 from kiwi_rag.model import CollectionStatistics
-from kiwi_rag.stores.local.search import add_bm25, best, read_posting
+from kiwi_rag.stores.local.search import add_bm25, best
 from kiwi_rag.stores.local.session import CREATE_POSTINGS
+from kiwi_rag.stores.local.snapshot import read_posting
 from tests.sql.databases import database, template
 from tests.sql.shelves_of_words import fill
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kiwi_rag.signing.trust import TrustPolicy
     from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.stores.local import LocalVectorStore
-    from kiwi_rag.stores.local.catalog import SqliteAuditLog
+    from kiwi_rag.stores.local.audit import SqliteAuditLog
 
 RANKS = {"project": 0, "user": 1, "registry": 2}
 SOURCES = {

@@ -197,8 +197,10 @@ class Connections:
         # Anything but IDLE: the task was cancelled in the middle of a statement, or the connection is broken.
         if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
             self._idle.append((connection, monotonic()))
-        else:
-            await connection.close()
+            return
+        if connection.broken:  # the others may be, and an embedded server may have to be started again
+            self._idle, self._url = [(idle, -_TRUSTED_SECONDS) for idle, _ in self._idle], ""
+        await connection.close()
 
 
 @asynccontextmanager

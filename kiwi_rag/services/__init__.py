@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kiwi_rag.search import Searcher
     from kiwi_rag.stores.base import VectorStore
     from kiwi_rag.stores.local import LocalVectorStore
-    from kiwi_rag.stores.local.catalog import SqliteAuditLog
+    from kiwi_rag.stores.local.audit import SqliteAuditLog
     from kiwi_rag.stores.postgres import RegistryVectorStore
     from kiwi_rag.validation.manager import ValidationManager
 
@@ -209,6 +209,9 @@ class Services(ClosesOpened):
         if self.settings.embedding_provider not in config.LOCAL_PROVIDERS:
             yield None
             return
+        # Before the thread, which imports it too: two threads that import NumPy at once can meet it half-made.
+        import numpy  # noqa: F401
+
         with span("kiwi.search"):
             vector = asyncio.ensure_future(self.embed.query(query))
             vector.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may fail first

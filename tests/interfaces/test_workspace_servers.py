@@ -50,7 +50,7 @@ def remote(kiwi: Kiwi, server: EmbeddingServer, tmp_path: Path) -> Kiwi:
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_server_that_fails_costs_what_was_not_indexed_yet(
+def test_a_server_that_fails_costs_vectors_alone_and_the_next_run_makes_them(
     remote: Kiwi, server: EmbeddingServer, failure: str
 ) -> None:
     before = {row["path"]: row["sha256"] for row in remote.json("workspace", "list")}
@@ -61,10 +61,14 @@ def test_a_server_that_fails_costs_what_was_not_indexed_yet(
     assert sorted(row["path"] for row in report["failed"]) == ["a.md", "c.md"]
     assert all(row["message"] and row["code"] for row in report["failed"])
     assert "nobody-may-see" not in json.dumps(report)
-    assert {row["path"]: row["sha256"] for row in remote.json("workspace", "list")} == before
+    after = {row["path"]: row["sha256"] for row in remote.json("workspace", "list")}
+    assert sorted(path for path in after if after[path] != before.get(path)) == ["a.md", "c.md"]
     server.always = None
+    found = remote.json("workspace", "search", "something new", expect=3)
+    assert found["hits"][0]["path"] == "c.md" and not found["complete"]
     report = remote.json("workspace", "index")
-    assert (sorted(report["indexed"]), report["complete"]) == (["a.md", "c.md"], True)
+    assert (report["indexed"], report["embedded"], report["complete"]) == ([], 2, True)
+    assert remote.json("workspace", "search", "something new")["complete"]
 
 
 def test_without_a_server_it_says_so_at_once(remote: Kiwi, server: EmbeddingServer) -> None:

@@ -17,7 +17,7 @@ from kiwi_rag.registry import calls, supabase
 from kiwi_rag.registry.client import RegistryClient, parse_receipt
 from kiwi_rag.search.verify import HitChanged, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
-from kiwi_rag.stores.local.catalog import SqliteAuditLog
+from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.validation.admission import policy_of
 from tests.conformance.items import REGISTRY, admission, query, records

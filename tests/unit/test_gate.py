@@ -16,7 +16,7 @@ from kiwi_rag.model import Admission, Envelope, Finding, Item, Section
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy
-from kiwi_rag.stores.local.catalog import SqliteAuditLog
+from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.store import LocalVectorStore
 from kiwi_rag.validation.admission import POLICIES, Policy, policy_of, require_sealed
 from kiwi_rag.validation.audit import AuditRecord

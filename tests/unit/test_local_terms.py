@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kiwi_rag.lexical import terms
 from kiwi_rag.model import Passage
-from kiwi_rag.stores.local.search import read_posting
 from kiwi_rag.stores.local.session import CREATE_POSTINGS
+from kiwi_rag.stores.local.snapshot import read_posting
 from kiwi_rag.symbols import index_terms, passage_symbols
 
 NASTY = [

@@ -1,6 +1,6 @@
-"""Reads and writes of the catalog, and the conversion between its rows and Kiwi's records; the audit log in it.
+"""Reads and writes of the catalog, and the conversion between its rows and Kiwi's records.
 
-Blocking; the callers hold the locks and open the transactions, except for those of the audit log.
+Blocking; the callers hold the locks and open the transactions.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from kiwi_rag.errors import AuditBroken, StoreCorrupt
+from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Admission, Envelope, Filters, Item, ItemRef, ItemType, Passage, StoredItem, Vector
-from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import require_model, timestamp
 from kiwi_rag.symbols import passage_terms
-from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, AuditSink, seal_record, verify_records
 
 # One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
 # matches items that have all of its tags, so their number is compared.
@@ -319,84 +316,3 @@ def _passage_row(item_key: int, passage: Passage, length: int) -> dict[str, Any]
     """Return the columns of ``passages``; `length` in terms."""
     heading = json.dumps(passage.heading, ensure_ascii=False)
     return asdict(passage) | {"item_key": item_key, "heading": heading, "length": length}
-
-
-class SqliteAuditLog:
-    """The append-only, hash-chained log in the catalog. SQLite serialises the appends.
-
-    Each append is a short transaction without the writer's lock, so readers append too. `borrow` yields a connection to
-    the catalog, for one thread at a time.
-    """
-
-    def __init__(self, borrow: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
-        self._borrow = borrow
-
-    def append(self, event: AuditEvent, /) -> None:
-        """Append a record, durable when this returns."""
-        self.append_all([event])
-
-    def append_all(self, events: Sequence[AuditEvent]) -> None:
-        """Append a record for each event in one transaction, durable when this returns."""
-        if not events:
-            return
-        with self._borrow() as connection, transaction(connection):
-            head = _head(connection)
-            for event in events:
-                record = seal_record(head, timestamp(datetime.now(UTC)), event)
-                details = json.dumps(dict(record.details), ensure_ascii=False)
-                insert(connection, "audit", asdict(record) | {"details": details})
-                head = AuditHead(record.seq, record.hash)
-
-    @contextmanager
-    def together(self) -> Iterator[AuditSink]:
-        """Yield a sink whose records are appended in one transaction when the block ends, also if it raises."""
-        events: list[AuditEvent] = []
-        try:
-            yield events
-        finally:
-            self.append_all(events)
-
-    def newest(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        """Return the last `limit` records with a number above `since_seq`, in order."""
-        with self._borrow() as connection:
-            return list(_records(connection, max(since_seq, _head(connection).seq - limit), limit))
-
-    def verify_chain(self) -> AuditHead:
-        """Verify every record and return the head.
-
-        Raises
-        ------
-        AuditBroken
-            Naming the first record that is wrong or missing, also at the end.
-        """
-        with self._borrow() as connection, transaction(connection, "BEGIN"):
-            return verify_audit(connection)
-
-
-def verify_audit(connection: sqlite3.Connection) -> AuditHead:
-    """Verify the whole log of a catalog."""
-    head = verify_records(_records(connection, 0, -1))
-    # A chain without its last records is valid by itself. SQLite's counter of the table still has their numbers.
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
-    if row and row[0] != head.seq:
-        raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: records up to {row[0]} were removed")
-    return head
-
-
-def _head(connection: sqlite3.Connection) -> AuditHead:
-    row = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
-    return AuditHead(row[0], row[1]) if row else AuditHead()
-
-
-def _records(connection: sqlite3.Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
-    for row in connection.execute("SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", (since_seq, limit)):
-        yield AuditRecord(**{**dict(row), "details": _details(row["details"])})
-
-
-def _details(text: str) -> dict[str, Any]:
-    try:
-        details = json.loads(text)
-    except ValueError:
-        details = None
-    # Kiwi writes objects only, so this text was altered. It stays visible, and the record's hash will not match.
-    return details if isinstance(details, dict) else {"unreadable": text}

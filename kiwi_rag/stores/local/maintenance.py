@@ -13,6 +13,7 @@ from kiwi_rag.errors import AuditBroken
 from kiwi_rag.lexical import SYMBOL
 from kiwi_rag.model import content_digest, sha256_hex
 from kiwi_rag.storage.sqlite import transaction
+from kiwi_rag.stores.local.audit import verify_audit
 from kiwi_rag.stores.local.catalog import (
     increment_generation,
     item_ref,
@@ -20,7 +21,6 @@ from kiwi_rag.stores.local.catalog import (
     read_passage,
     remove_keys,
     set_meta,
-    verify_audit,
 )
 from kiwi_rag.stores.local.session import CREATE_POSTINGS
 from kiwi_rag.symbols import passage_terms

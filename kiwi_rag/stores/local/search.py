@@ -1,4 +1,4 @@
-"""The search of a local store: one generation of the catalog in memory, both legs, and the scores of whole items.
+"""The search of a local store: both legs over a snapshot of the catalog, and the scores of whole items.
 
 FTS5's own ``bm25()`` uses the statistics of this collection only. A search gives its statistics, so that several tiers
 rank as one. So FTS5 is used for postings and document frequencies alone, and NumPy computes the sums.
@@ -6,73 +6,30 @@ rank as one. So FTS5 is used for postings and document frequencies alone, and Nu
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kiwi_rag.lexical import (
-    K1,
-    MAX_CANDIDATES,
-    MAX_TERMS,
-    B,
-    bm25_weights,
-    find_similar,
-    max_edits,
-    split_halves,
-    swap_middle,
-)
-from kiwi_rag.model import (
-    Candidate,
-    Candidates,
-    CollectionStatistics,
-    Filters,
-    ItemRef,
-    ItemScores,
-    Passage,
-    StoreQuery,
-    Vector,
-)
+from kiwi_rag.lexical import K1, B, bm25_weights
+from kiwi_rag.model import Candidate, Candidates, ItemScores, StoreQuery, Vector
 from kiwi_rag.stores.base import require_model
-from kiwi_rag.stores.local.catalog import REBUILD, item_ref, matching_items, meta, read_passage, state
-from kiwi_rag.stores.local.vectors import PASSAGES
+from kiwi_rag.stores.local.catalog import REBUILD
+from kiwi_rag.stores.local.snapshot import Snapshot, distinct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kiwi_rag.stores.local.chroma import ChromaIndex
+    from kiwi_rag.stores.local.snapshot import Matrix, Posting, Rows
 
-    Rows = NDArray[np.int64]
-    Matrix = NDArray[np.float32]
     Numbers = NDArray[np.float64]
-    Posting = tuple[Rows, Numbers]
     WeightedPostings = Mapping[str, tuple[float, Posting]]
 
 EXACT_LIMIT = 50_000
 """Up to so many passages the matrix product is as fast as Chroma, and its recall is 1."""
-MAX_CACHED_TERMS = 4096
-MAX_CACHED = 20_000  # items, and passages
 BLOCK = 200_000  # floats in one block of the matrix product
-Shared = tuple[tuple[ItemRef, str, str], tuple[Mapping[str, Any], str, datetime]]
-"""What all candidates of an item have in common: the fields of `Candidate` before and after those of the passage."""
-_Cached = TypeVar("_Cached")
-_SIMILAR = """
-SELECT term FROM posting_terms
-WHERE term >= :first AND term < :after AND length(term) BETWEEN :least AND :most
-    AND (substr(term, 1, length(:begin)) = :begin OR substr(term, -length(:end)) = :end OR term = :swapped)
-ORDER BY doc DESC, term LIMIT :limit
-"""
-_ALL_VECTORS = "SELECT passage_key, vector FROM vectors ORDER BY passage_key"
-_SOME_VECTORS = """
-SELECT passage_key, vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
-"""
-_ITEMS = """
-SELECT item_key, item_type, item_id, version, digest, content_sha256, metadata, key_id, signed_at
-FROM items WHERE item_key IN (SELECT value FROM json_each(?))
-"""
 
 
 def search(
@@ -226,166 +183,6 @@ def add_bm25(scores: Numbers, lengths: Numbers, weighted: WeightedPostings, aver
         scores[rows] += weight * tf * (K1 + 1) / (tf + norm)
 
 
-class Snapshot:
-    """One generation of a catalog. A row number *r* is that of the passage with key ``keys[r]``; keys ascend.
-
-    It is valid only inside a read transaction that sees the same generation, which `is_current` tells.
-    """
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.state = state(connection)
-        self.fingerprint = str(meta(connection, "fingerprint"))
-        self.dimension = int(meta(connection, "dimension"))
-        # The covering index alone answers this query, so that the texts of the passages are not read.
-        rows = _execute(connection, "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item")
-        table = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 3)
-        # The table is in the index's order, by item and ordinal: an item's passages are next to each other in it.
-        # `order` sorts it by passage key; `_by_item`, its inverse, leads from a place in the table to a row number.
-        order = np.argsort(table[:, 0])
-        self._by_item = np.argsort(order)
-        self._item_order = table[:, 1]
-        self._items = distinct(self._item_order)
-        self._norms = np.full(len(self._items), np.nan)
-        table = table[order]
-        self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
-        self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
-        self._read_items: dict[int, Shared] = {}
-        self._read_passages: dict[int, Passage] = {}
-        self.embedded = self._rows_with_vectors(connection)
-        self._matrix: Matrix | None = None
-        self._postings: dict[str, Posting] = {}
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def is_current(self, connection: sqlite3.Connection) -> bool:
-        """Whether `connection` still sees this generation."""
-        return self.state == state(connection)
-
-    def _rows_with_vectors(self, connection: sqlite3.Connection) -> NDArray[np.bool_]:
-        """Return which rows have a vector."""
-        if meta(connection, "vectors") == len(self):
-            return np.ones(len(self), bool)
-        keys = np.array([row[0] for row in _execute(connection, "SELECT passage_key FROM vectors")], np.int64)
-        return np.isin(self.keys, keys)
-
-    def matrix(self, connection: sqlite3.Connection) -> Matrix:
-        """Return all vectors, of shape ``(rows, dimension)``, zeros where there is none; they are read once."""
-        if self._matrix is None:
-            self._matrix = _stack(_execute(connection, _ALL_VECTORS), self.dimension, self.keys)
-        return self._matrix
-
-    def vectors(self, connection: sqlite3.Connection, rows: Rows) -> Matrix:
-        """Return the vectors of some distinct rows, in their order, zeros where there is none."""
-        if self._matrix is not None:
-            return self._matrix[rows]
-        keys = self.keys[rows]
-        stored = _execute(connection, _SOME_VECTORS, json.dumps(keys.tolist()))
-        # SQLite gives them by key, that is by row number. The rank of each row is its place there.
-        return _stack(stored, self.dimension, np.sort(keys))[np.argsort(np.argsort(rows))]
-
-    def passages_of(self, items: Rows) -> tuple[Rows, Rows]:
-        """Return the rows of all passages of some ascending items, item by item, and where each item begins."""
-        begin, end = (np.searchsorted(self._item_order, items, side) for side in ("left", "right"))
-        counts = end - begin
-        starts = np.cumsum(counts) - counts
-        # The concatenated ranges begin[i]:end[i], without a loop: a running number, shifted for each item.
-        return self._by_item[np.arange(counts.sum()) + np.repeat(begin - starts, counts)], starts
-
-    def posting(self, connection: sqlite3.Connection, term: str) -> Posting:
-        """Return the rows that have `term`, and how often each has it."""
-        found = self._postings.get(term)
-        if found is None:
-            keys, counts = read_posting(connection, term)
-            found = np.searchsorted(self.keys, keys), counts
-            if len(self._postings) >= MAX_CACHED_TERMS:
-                self._postings.clear()
-            self._postings[term] = found
-        return found
-
-    def statistics(self, connection: sqlite3.Connection, terms: Sequence[str]) -> CollectionStatistics:
-        """Return the number and total length of passages, and the document frequency of each term that occurs.
-
-        Whole postings are read, because the search that follows needs them, and FTS5 counts no faster.
-        """
-        frequency = {term: len(self.posting(connection, term)[0]) for term in terms}
-        occurring = {term: count for term, count in frequency.items() if count}
-        unembedded = int(np.count_nonzero(~self.embedded))
-        return CollectionStatistics(len(self), int(self.lengths.sum()), occurring, len(self._items), unembedded)
-
-    def passages(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Passage]:
-        """Return a mapping with at least these passages, by their keys."""
-        return _complete(connection, self._read_passages, keys, PASSAGES, read_passage)
-
-    def items(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Shared]:
-        """Return a mapping with at least these items: what all candidates of one share, in the order of `Candidate`."""
-        return _complete(connection, self._read_items, keys, _ITEMS, _shared)
-
-    def matching(self, connection: sqlite3.Connection, filters: Filters) -> NDArray[np.bool_] | None:
-        """Return which rows match the filters; None when there are none."""
-        if filters == Filters():
-            return None
-        return np.isin(self.item_keys, np.array(matching_items(connection, filters), dtype=np.int64))
-
-    def centroid_norms(self, connection: sqlite3.Connection, items: Rows) -> NDArray[np.float64]:
-        """Return the length of the sum of each item's vectors, computed once for each; items ascend."""
-        unknown = items[np.isnan(self._norms[np.searchsorted(self._items, items)])]
-        if len(unknown):
-            rows, starts = self.passages_of(unknown)
-            sums = np.add.reduceat(self.vectors(connection, rows), starts).astype(np.float64)
-            # The unknown vectors lengthen a sum by 1 each at most, so that no centroid's cosine is too high.
-            missing = np.add.reduceat(~self.embedded[rows], starts, dtype=np.float64)
-            self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1) + missing
-        norms: NDArray[np.float64] = self._norms[np.searchsorted(self._items, items)]
-        return norms
-
-
-def _complete(
-    connection: sqlite3.Connection,
-    cache: dict[int, _Cached],
-    keys: Iterable[int],
-    query: str,
-    read: Callable[[sqlite3.Row], _Cached],
-) -> Mapping[int, _Cached]:
-    """Return `cache`, having read the keys that it lacked."""
-    if len(cache) > MAX_CACHED:
-        cache.clear()
-    if missing := [key for key in keys if key not in cache]:
-        cache.update((row[0], read(row)) for row in connection.execute(query, (json.dumps(missing),)))
-    return cache
-
-
-def _shared(row: sqlite3.Row) -> Shared:
-    signed = json.loads(row["metadata"]), row["key_id"], datetime.fromisoformat(row["signed_at"])
-    return (item_ref(row), row["digest"], row["content_sha256"]), signed
-
-
-def read_posting(connection: sqlite3.Connection, term: str) -> Posting:
-    """Return the passages that have `term`: keys, ascending, and how often each has it."""
-    # One concatenated value instead of one row for each occurrence: a third of the time for a common term.
-    joined = connection.execute("SELECT group_concat(doc) FROM posting_instances WHERE term = ?", (term,)).fetchone()[0]
-    occurrences = np.fromstring(joined or "", dtype=np.int64, sep=",")
-    keys, counts = np.unique(occurrences, return_counts=True)
-    return keys, counts.astype(np.float64)
-
-
-def similar_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
-    checked = [term for term in dict.fromkeys(terms) if max_edits(term)]
-    return {term: _similar(connection, term) for term in checked[:MAX_TERMS]}
-
-
-def _similar(connection: sqlite3.Connection, term: str) -> tuple[str, ...]:
-    begin, end = split_halves(term)
-    # FTS5 keeps its terms in order, so that only those with the same first letter are read.
-    letters = {"first": term[0], "after": chr(ord(term[0]) + 1), "begin": begin, "end": end}
-    limits = {"least": len(term) - 2, "most": len(term) + 2, "limit": MAX_CANDIDATES}
-    parameters = {**letters, **limits, "swapped": swap_middle(term)}
-    found = [row[0] for row in connection.execute(_SIMILAR, parameters)]
-    similar = find_similar(term, found)
-    return tuple(other for other in found if other in similar)
-
-
 def products(matrix: Matrix, vector: Vector) -> NDArray[np.float32]:
     """Return ``matrix @ vector``."""
     # In blocks too small for BLAS to spread over threads. The product is bound by memory, so that threads gain nothing,
@@ -402,30 +199,3 @@ def best(scores: NDArray[Any], depth: int) -> Rows:
     if depth >= len(scores):
         return np.arange(len(scores))
     return np.argpartition(scores, len(scores) - depth)[len(scores) - depth :]
-
-
-def distinct(ordered: Rows) -> Rows:
-    """Return each number of an ascending array once, as `numpy.unique` does."""
-    # `numpy.unique` imports masked arrays at its first call, which takes 20 ms.
-    if not len(ordered):
-        return ordered
-    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
-
-
-def _execute(connection: sqlite3.Connection, statement: str, *parameters: str) -> sqlite3.Cursor:
-    # Tuples instead of `sqlite3.Row`, which NumPy takes several times as long to read.
-    cursor = connection.cursor()
-    cursor.row_factory = None
-    return cursor.execute(statement, parameters)
-
-
-def _stack(stored: sqlite3.Cursor, dimension: int, wanted: Rows) -> Matrix:
-    """Return the vectors of the passages with some ascending keys, zeros where there is none."""
-    rows = stored.fetchall()
-    joined = b"".join(row[1] for row in rows)
-    found = np.frombuffer(joined, dtype="<f4").reshape(-1, dimension) if joined else np.empty((0, dimension), "<f4")
-    if len(rows) == len(wanted):
-        return found
-    matrix = np.zeros((len(wanted), dimension), "<f4")
-    matrix[np.searchsorted(wanted, [row[0] for row in rows])] = found
-    return matrix

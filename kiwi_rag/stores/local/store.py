@@ -33,11 +33,13 @@ from kiwi_rag.stores.base import (
     require_unit_vectors,
 )
 from kiwi_rag.stores.local import catalog, maintenance, vectors
-from kiwi_rag.stores.local.catalog import SqliteAuditLog, meta
+from kiwi_rag.stores.local.audit import SqliteAuditLog
+from kiwi_rag.stores.local.catalog import meta
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
 from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock
-from kiwi_rag.stores.local.search import EXACT_LIMIT, Snapshot, search, similar_terms
+from kiwi_rag.stores.local.search import EXACT_LIMIT, search
 from kiwi_rag.stores.local.session import CatalogSession, find_damage
+from kiwi_rag.stores.local.snapshot import Snapshot, similar_terms
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
 Result = TypeVar("Result")

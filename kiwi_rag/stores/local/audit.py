@@ -1,0 +1,101 @@
+"""The audit log in a catalog: append-only, each record with the hash of the one before.
+
+Blocking; each call is a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from kiwi_rag.errors import AuditBroken
+from kiwi_rag.storage.sqlite import transaction
+from kiwi_rag.stores.base import timestamp
+from kiwi_rag.stores.local.catalog import insert
+from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, AuditSink, seal_record, verify_records
+
+
+class SqliteAuditLog:
+    """The append-only, hash-chained log in the catalog. SQLite serialises the appends.
+
+    Each append is a short transaction without the writer's lock, so readers append too. `borrow` yields a connection to
+    the catalog, for one thread at a time.
+    """
+
+    def __init__(self, borrow: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
+        self._borrow = borrow
+
+    def append(self, event: AuditEvent, /) -> None:
+        """Append a record, durable when this returns."""
+        self.append_all([event])
+
+    def append_all(self, events: Sequence[AuditEvent]) -> None:
+        """Append a record for each event in one transaction, durable when this returns."""
+        if not events:
+            return
+        with self._borrow() as connection, transaction(connection):
+            head = _head(connection)
+            for event in events:
+                record = seal_record(head, timestamp(datetime.now(UTC)), event)
+                details = json.dumps(dict(record.details), ensure_ascii=False)
+                insert(connection, "audit", asdict(record) | {"details": details})
+                head = AuditHead(record.seq, record.hash)
+
+    @contextmanager
+    def together(self) -> Iterator[AuditSink]:
+        """Yield a sink whose records are appended in one transaction when the block ends, also if it raises."""
+        events: list[AuditEvent] = []
+        try:
+            yield events
+        finally:
+            self.append_all(events)
+
+    def newest(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        """Return the last `limit` records with a number above `since_seq`, in order."""
+        with self._borrow() as connection:
+            return list(_records(connection, max(since_seq, _head(connection).seq - limit), limit))
+
+    def verify_chain(self) -> AuditHead:
+        """Verify every record and return the head.
+
+        Raises
+        ------
+        AuditBroken
+            Naming the first record that is wrong or missing, also at the end.
+        """
+        with self._borrow() as connection, transaction(connection, "BEGIN"):
+            return verify_audit(connection)
+
+
+def verify_audit(connection: sqlite3.Connection) -> AuditHead:
+    """Verify the whole log of a catalog."""
+    head = verify_records(_records(connection, 0, -1))
+    # A chain without its last records is valid by itself. SQLite's counter of the table still has their numbers.
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'audit'").fetchone()
+    if row and row[0] != head.seq:
+        raise AuditBroken(f"the audit chain breaks at record {head.seq + 1}: records up to {row[0]} were removed")
+    return head
+
+
+def _head(connection: sqlite3.Connection) -> AuditHead:
+    row = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
+    return AuditHead(row[0], row[1]) if row else AuditHead()
+
+
+def _records(connection: sqlite3.Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
+    for row in connection.execute("SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", (since_seq, limit)):
+        yield AuditRecord(**{**dict(row), "details": _details(row["details"])})
+
+
+def _details(text: str) -> dict[str, Any]:
+    try:
+        details = json.loads(text)
+    except ValueError:
+        details = None
+    # Kiwi writes objects only, so this text was altered. It stays visible, and the record's hash will not match.
+    return details if isinstance(details, dict) else {"unreadable": text}
