@@ -65,7 +65,7 @@ def test_a_server_that_fails_costs_vectors_alone_and_the_next_run_makes_them(
     assert sorted(path for path in after if after[path] != before.get(path)) == ["a.md", "c.md"]
     server.always = None
     found = remote.json("workspace", "search", "something new", expect=3)
-    assert found["hits"][0]["path"] == "c.md" and not found["complete"]
+    assert "c.md" in {hit["path"] for hit in found["hits"]} and not found["complete"]
     report = remote.json("workspace", "index")
     assert (report["indexed"], report["embedded"], report["complete"]) == ([], 2, True)
     assert remote.json("workspace", "search", "something new")["complete"]
