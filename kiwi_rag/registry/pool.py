@@ -7,6 +7,7 @@ must know at once, to go on with the other tiers, so this pool connects in the c
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from time import monotonic
@@ -34,6 +35,11 @@ OPTIONS: dict[str, Any] = {
     # No prepared statements: a pooler in transaction mode may run the next transaction on another connection.
     "prepare_threshold": None,
 }
+
+
+# psycopg warns where it cannot cancel a statement, as when the server is gone; the error that is raised says so. Without
+# a handler of its own Python would print the warning.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
 class SqlCaller:
