@@ -37,8 +37,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-# psycopg warns where it cannot cancel a statement, as when the server is gone; the error that is raised says so. Without
-# a handler of its own Python would print the warning.
+# psycopg warns where it cannot cancel a statement, as when the server is gone. The error that is raised says so,
+# and without a handler Python would print the warning.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 
