@@ -227,7 +227,7 @@ def test_status_tells_of_the_service(warm: Kiwi):
     service = warm.json("status")["service"]
     assert (service["state"], service["version"]) == ("running", __version__)
     assert Path(f"/proc/{service['pid']}").exists()
-    told_of = rf"service  running  process \d+  {re.escape(__version__)}  for \d+ min  \d+ requests"
+    told_of = rf"service  running  process \d+  {re.escape(__version__)}  for \d+ min  \d+ requests?"
     assert re.search(told_of, warm.run("status").stdout)
 
 
