@@ -326,11 +326,13 @@ async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
 async def batch_by_passages(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[list[AdmittedFile]]:
     """Yield files in their order in batches of at least `WORDS_GROUP` passages; the last may have fewer."""
     batch: list[AdmittedFile] = []
+    passages = 0
     async for file in files:
         batch.append(file)
-        if sum(len(one.passages) for one in batch) >= WORDS_GROUP:
+        passages += len(file.passages)
+        if passages >= WORDS_GROUP:
             yield batch
-            batch = []
+            batch, passages = [], 0
     if batch:
         yield batch
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from time import monotonic
@@ -205,7 +206,7 @@ class Connections:
             self._idle.append((connection, monotonic()))
             return
         if connection.broken:  # the others may be, and an embedded server may have to be started again
-            self._idle, self._url = [(idle, -_TRUSTED_SECONDS) for idle, _ in self._idle], ""
+            self._idle, self._url = [(idle, -math.inf) for idle, _ in self._idle], ""
         await connection.close()
 
 

@@ -154,9 +154,9 @@ def _locked(root: Path) -> Iterator[None]:
 
 def _lock_as_user(root: Path) -> None:
     if root not in _user_locks:
-        _user_locks[root] = (root / "users").open("ab")
         import fcntl
 
+        _user_locks[root] = (root / "users").open("ab")
         fcntl.flock(_user_locks[root], fcntl.LOCK_SH)
         atexit.register(release, root)
 

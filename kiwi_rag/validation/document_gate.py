@@ -68,10 +68,8 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     text, findings = decode(file.data, file.path)
     if refusal := _generated(file.path, text):
         return None, (refusal,)
-    text, removed = without_unseen(text, file.path)
-    findings += removed
     # 5. Secrets, before anything is parsed: titles, headings and labels are made from what is left.
-    text, removed = without_secrets(text, file.path)
+    text, removed = _without_unseen_and_secrets(text, file.path)
     findings += removed
     if not text.strip():
         return None, (*findings, Finding("bounds.empty", "the file is empty", 0, file.path, "", "warning"))
@@ -96,11 +94,9 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
 def _clean_included(path: str, data: bytes, findings: list[Finding]) -> str:
     """Return the text of an included file after steps 0, 5 and 6, and add what was found; all of its text is shown."""
     text, found = decode(data, path)
-    for clean in (without_unseen, without_secrets):
-        text, removed = clean(text, path)
-        found += removed
-    text, removed = without_hidden(text, path, "text")
-    findings += [*found, *removed]
+    text, removed = _without_unseen_and_secrets(text, path)
+    text, hidden = without_hidden(text, path, "text")
+    findings += [*found, *removed, *hidden]
     return text
 
 
@@ -154,9 +150,7 @@ def _clean_rendered(parsed: ParsedDocument, path: str) -> tuple[ParsedDocument, 
     if parsed.rendered is None:
         return parsed, []
     before = "\n".join(line.text for line in parsed.rendered)
-    text, found = without_unseen(before.encode("utf-8", "replace").decode(), path)
-    text, removed = without_secrets(text, path)
-    found += removed
+    text, found = _without_unseen_and_secrets(before.encode("utf-8", "replace").decode(), path)
     if parsed.file_type in {*injection.MARKDOWN, "notebook"}:
         text, removed = without_hidden(text, path, "markdown")
         found += removed
@@ -236,6 +230,12 @@ def without_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
         for start, end, kind in spans
     ]
     return _redacted(text, found, REDACTED)
+
+
+def _without_unseen_and_secrets(text: str, path: str) -> tuple[str, list[Finding]]:
+    text, unseen = without_unseen(text, path)
+    text, found = without_secrets(text, path)
+    return text, [*unseen, *found]
 
 
 def without_hidden(text: str, path: str, file_type: str) -> tuple[str, list[Finding]]:

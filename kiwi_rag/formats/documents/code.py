@@ -11,7 +11,7 @@ import time
 import tomllib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -273,13 +273,7 @@ class _Outline:
                 self.waiting.popleft()
             if self._is_own(one, stretch, outer, has_members=has_members):
                 has_members |= one.kind != "field"
-                yield Stretch(
-                    stretch.kind,
-                    stretch.start,
-                    stretch.end,
-                    stretch.heading,
-                    inner if self._is_large(one, stretch) else (),
-                )
+                yield replace(stretch, inner=inner if self._is_large(one, stretch) else ())
 
     def _stretch(self, one: _Definition, outer: Stretch | None) -> Stretch:
         kind = _OWN.get(one.kind, one.kind)

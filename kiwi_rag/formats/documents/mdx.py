@@ -51,8 +51,8 @@ def parse(text: str, form: str) -> ParsedDocument:
     Without a title in the front matter it is that of an export (``export const title``), else the first heading.
     """
     reader = _Reader()
-    front = front_matter_lines(text.split("\n"))
     lines = text.split("\n")
+    front = front_matter_lines(lines)
     shown = lines[:front] + reader.rendered("\n".join(lines[front:])).split("\n")
     rendered = tuple(_without_emptied(shown[: len(lines)], lines))
     document = parse_markdown("\n".join(line.text for line in rendered), "markdown")

@@ -32,6 +32,7 @@ SELECT i.item_key FROM items i WHERE
     AND (:tag_count = 0 OR :tag_count = (
         SELECT count(*) FROM tags t WHERE t.item_key = i.item_key AND t.tag IN (SELECT value FROM json_each(:tags))))
 """
+INSERT_POSTING = "INSERT INTO postings (rowid, terms) VALUES (?, ?)"
 REBUILD = "index again with one model: kiwi index --rebuild"
 _SELECT = "SELECT i.*, (SELECT count(*) FROM passages p WHERE p.item_key = i.item_key) AS passages FROM items i WHERE"
 _LIST = f"{_SELECT} i.item_key IN (SELECT value FROM json_each(?)) ORDER BY i.item_type, i.item_id"  # noqa: S608
@@ -108,11 +109,17 @@ def _insert_passages(
     keys, postings = [], []
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
     for passage in passages:
-        frequencies, length = passage_terms(ref, passage)
+        terms, length = posting_terms(ref, passage)
         keys.append(insert(connection, "passages", _passage_row(item_key, passage, length)))
-        postings.append((keys[-1], " ".join(frequencies.elements())))
-    connection.executemany("INSERT INTO postings (rowid, terms) VALUES (?, ?)", postings)
+        postings.append((keys[-1], terms))
+    connection.executemany(INSERT_POSTING, postings)
     return keys
+
+
+def posting_terms(ref: ItemRef, passage: Passage) -> tuple[str, int]:
+    """Return the terms of a passage as its posting has them, and its length for BM25."""
+    frequencies, length = passage_terms(ref, passage)
+    return " ".join(frequencies.elements()), length
 
 
 def insert_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, Vector]]) -> None:

@@ -15,15 +15,16 @@ from kiwi_rag.model import content_digest, sha256_hex
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.local.audit import verify_audit
 from kiwi_rag.stores.local.catalog import (
+    INSERT_POSTING,
     increment_generation,
     item_ref,
     meta,
+    posting_terms,
     read_passage,
     remove_keys,
     set_meta,
 )
 from kiwi_rag.stores.local.session import CREATE_POSTINGS
-from kiwi_rag.symbols import passage_terms
 
 # Each query selects the keys of items that only their signed files can restore. The SQL functions are `_FUNCTIONS`.
 _BROKEN_ITEMS = {
@@ -132,10 +133,9 @@ def _rebuild_postings(connection: sqlite3.Connection) -> None:
     for create in CREATE_POSTINGS:
         connection.execute(create)
     for row in connection.execute("SELECT * FROM passages JOIN items USING (item_key)").fetchall():
-        frequencies, length = passage_terms(item_ref(row), read_passage(row))
-        joined, key = " ".join(frequencies.elements()), row["passage_key"]
-        connection.execute("INSERT INTO postings (rowid, terms) VALUES (?, ?)", (key, joined))
-        connection.execute("UPDATE passages SET length = ? WHERE passage_key = ?", (length, key))
+        terms, length = posting_terms(item_ref(row), read_passage(row))
+        connection.execute(INSERT_POSTING, (row["passage_key"], terms))
+        connection.execute("UPDATE passages SET length = ? WHERE passage_key = ?", (length, row["passage_key"]))
 
 
 def _is_unit_vector(vector: bytes, dimension: int) -> bool:
