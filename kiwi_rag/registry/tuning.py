@@ -301,7 +301,7 @@ async def _new_vectors(connection: Connection, tuning: Tuning, stored: Sequence[
     effort, means, scatter = tuning.effort or 1, [], []
     for vector in stored:
         texts = await _column(connection, _NEIGHBOURS, tuning.collection, vector, _WIDE, effort, 4 * effort)
-        vectors = [np.array(text.strip("[]").split(","), dtype=np.float32) for text in texts]
+        vectors = [np.fromstring(text.strip("[]"), dtype=np.float32, sep=",") for text in texts]
         means.append(np.mean(vectors[:_TOP], axis=0))
         scatter.append(vectors[-1] - vectors[len(vectors) // 2])
     # A difference of two has twice the variance of one.

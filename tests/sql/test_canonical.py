@@ -16,10 +16,11 @@ from kiwi_rag.errors import MalformedEnvelope
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import dsse, statement
 from tests.conformance.items import KEY, admission
+from tests.examples import examples
 from tests.sql.databases import processor_limit
 from tests.sql.publication import published
 
-MANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 # U+0000 has a test of its own. Letters around the places where UTF-16 and code points sort differently come often.
 TEXT = st.text(
     st.one_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -16,7 +17,8 @@ from tests.conformance.items import FINGERPRINT, admission, records
 from tests.sql import publication
 from tests.sql.test_index import assert_statistics_are_true
 
-ROUNDS = 50
+ROUNDS = int(os.environ.get("KIWI_RACES", "15"))
+"""How many races; ``make soak`` runs many."""
 Call = Callable[[psycopg.AsyncConnection, Admission], Awaitable[object]]
 
 

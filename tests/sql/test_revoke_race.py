@@ -22,7 +22,7 @@ from kiwi_rag.signing.trust import Signer
 from tests.conformance.items import admission
 from tests.sql import publication
 
-RACES = int(os.environ.get("KIWI_RACES", "40"))
+RACES = int(os.environ.get("KIWI_RACES", "20"))
 PUBLISHERS = 3
 LANDED = "select count(*) from kiwi.statements where signer = %s"
 AFTER = """

@@ -22,6 +22,7 @@ from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import translate_errors
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, records, unit_vector
+from tests.examples import examples
 from tests.sql.databases import database, template
 from tests.sql.shelves_of_words import fill
 
@@ -116,7 +117,7 @@ merged = st.builds(  # what other tiers add to the statistics
     st.integers(1, 300),
     st.dictionaries(st.sampled_from(COMMON + RARE), st.integers(1, 50_000), max_size=20),
 )
-SOME = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(examples(20), suppress_health_check=list(HealthCheck))
 
 
 @SOME
@@ -236,7 +237,7 @@ TEXTS = [
 words = st.text("abcXYZ_09 -./éß日", max_size=40)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(100), suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(TEXTS) | words)
 def test_terms_made_in_sql_are_those_made_in_python(shelf: Shelf, text: str) -> None:
     assert shelf.connection.execute("select kiwi.query_terms(%s)", [text]).fetchone() == ([*query_terms(text)],)
