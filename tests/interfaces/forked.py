@@ -32,6 +32,7 @@ _LIBRARIES = (
     "alembic.command", "chromadb", "jsonschema", "mcp.server.stdio", "mcp.server.streamable_http_manager",
     "numpy", "psycopg", "rfc8785", "tokenizers", "uvicorn",
 )  # fmt: skip
+_LEFT_OUT = ("stores.qdrant",)  # no command is run with it, and its import takes longer than all others
 _ROOT = Path(__file__).resolve().parents[2]
 NO_NETWORK = Path(__file__).parent / "no_network"
 """The folder that closes the network in every Python whose PYTHONPATH it is."""
@@ -39,18 +40,29 @@ _turn = threading.Lock()
 
 
 class ForkedProcess:
-    """A running command; the part of `subprocess.Popen` that tests use, as text or as bytes."""
+    """A running command; the part of `subprocess.Popen` that tests use, as text or as bytes.
+
+    `server` is the module that is run as the fork server.
+    """
 
     def __init__(
-        self, arguments: Sequence[str], environment: Mapping[str, str], cwd: Path, *, text: bool = True, **streams: int
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path,
+        *,
+        server: str = __name__,
+        text: bool = True,
+        **streams: int,
     ) -> None:
         self.args, self.returncode = list(arguments), None
         theirs, ours = zip(*(_ends(number, streams.get(name)) for number, name in enumerate(_STREAMS)), strict=True)
         told, self._status = socket.socketpair()
         request = {"arguments": self.args, "environment": dict(environment), "cwd": str(cwd)}
         with _turn, told:
-            socket.send_fds(_server(), [json.dumps(request).encode() + b"\n"], [*theirs, told.fileno()])
-            self.pid = int(_line(_server()))
+            connection = _server(server)
+            socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], [*theirs, told.fileno()])
+            self.pid = int(_line(connection))
         for descriptor in theirs:
             os.close(descriptor)
         mode = "" if text else "b"
@@ -146,11 +158,11 @@ def _line(connection: socket.socket) -> bytes:
 
 
 @cache
-def _server() -> socket.socket:
-    """Start the fork server; return the connection for requests, whose end is the server's end."""
+def _server(module: str) -> socket.socket:
+    """Start a fork server; return the connection for requests, whose end is the server's end."""
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "tests.interfaces.forked", str(theirs.fileno())]
+        command = [sys.executable, "-X", "warn_default_encoding", "-m", module, str(theirs.fileno())]
         environment = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
         environment |= {"PYTHONPATH": str(NO_NETWORK), "PYTHONWARNINGS": "ignore"}
         process = subprocess.Popen(command, cwd=_ROOT, env=environment, pass_fds=[theirs.fileno()])
@@ -207,10 +219,10 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     sys.argv = [str(Path(kiwi_rag.__file__).parent / "cli/__main__.py"), *request["arguments"]]
 
 
-def main() -> None:
-    """Import the libraries, serve requests, and run the command of one in each fork."""
+def main(libraries: Sequence[str] = _LIBRARIES, left_out: tuple[str, ...] = _LEFT_OUT) -> None:
+    """Import the libraries and Kiwi's modules, serve requests, and run the command of one in each fork."""
     modules = (module.name for module in walk_packages(kiwi_rag.__path__, "kiwi_rag."))
-    for name in (*_LIBRARIES, *(module for module in modules if not module.endswith("__main__"))):
+    for name in (*libraries, *(module for module in modules if not module.endswith(("__main__", *left_out)))):
         import_module(name)
     # ONNX Runtime starts a thread when it is imported, and a fork, which does not have it, waits for it at its end.
     assert "onnxruntime" not in sys.modules and threading.active_count() == 1

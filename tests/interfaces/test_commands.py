@@ -130,8 +130,8 @@ def test_status_doctor_and_audit(ready: Kiwi):
 def test_registry_life(ready: Kiwi):
     ready.run_process("registry", "start")
     assert ready.json("registry", "status")["running"] is True
-    ready.run_process("registry", "migrate")
-    ready.run_process("registry", "stop")
+    ready.run("registry", "migrate")
+    ready.run("registry", "stop")
     assert ready.json("registry", "status", expect=None)["running"] is False
 
 

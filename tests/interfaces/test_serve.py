@@ -152,10 +152,8 @@ def test_the_callers_folder_counts(warm: Kiwi, tmp_path: Path):
 def shown(user: Kiwi, *arguments: str, **extra: str) -> bytes:
     """What a command writes on a terminal."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kiwi_rag.cli", *arguments], cwd=user.cwd, env={**user.environment(), **extra},
-        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-    )  # fmt: skip
+    here = replace(user, extra={**user.extra, **extra})
+    process = here.start(*arguments, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     written = b""
     try:
@@ -233,9 +231,11 @@ def test_status_tells_of_the_service(warm: Kiwi):
 
 def test_a_second_service_says_that_one_runs(warm: Kiwi):
     pid = warm.json("status")["service"]["pid"]
-    refused = warm.run_process("serve", expect=1)
-    assert f"a service is running already (process {pid})" in refused.stderr
-    assert "kiwi serve --stop" in refused.stderr
+    second = warm.start("serve")
+    _, refused = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 1
+    assert f"a service is running already (process {pid})" in refused
+    assert "kiwi serve --stop" in refused
     assert served(warm)
 
 

@@ -12,8 +12,10 @@ import pytest
 
 from tests import skills
 from tests.interfaces.conftest import PATIENCE, Kiwi, note
+from tests.interfaces.forked import ForkedProcess
 from tests.shared import ROOT
 
+SERVER = "tests.interfaces.windows_like"
 PROGRAM = ROOT / "tests/interfaces/windows_like.py"
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
@@ -21,16 +23,16 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the 
 pytestmark = needs_proc
 
 
-def run(user: Kiwi, *arguments: str, stdin: str = "", expect: int = 0) -> str:
+def run(user: Kiwi, *arguments: str, expect: int = 0) -> str:
     """Run a command there; return what it wrote to stdout."""
-    done = subprocess.run(
-        [sys.executable, "-X", "warn_default_encoding", PROGRAM, *arguments],
-        cwd=user.cwd, env=user.environment() | {"PYTHONIOENCODING": "cp1252"}, input=stdin,
-        capture_output=True, text=True, encoding="cp1252", timeout=PATIENCE, check=False,
+    process = ForkedProcess(
+        arguments, user.environment() | {"PYTHONIOENCODING": "cp1252"}, user.cwd, server=SERVER, text=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert done.returncode == expect, f"kiwi {' '.join(arguments)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "Traceback" not in done.stderr
-    return done.stdout
+    out, err = (stream.decode("cp1252") for stream in process.communicate(timeout=PATIENCE))
+    assert process.returncode == expect, f"kiwi {' '.join(arguments)}: {process.returncode}\n{out}\n{err}"
+    assert "Traceback" not in err
+    return out
 
 
 def test_items_from_a_key_to_a_hit(kiwi: Kiwi) -> None:

@@ -2,6 +2,8 @@
 
     python -X warn_default_encoding windows_like.py search "undo a bad release"
 
+As a module, with the number of a socket, it is a server of `forked` whose commands run in such a Python.
+
 For Kiwi's modules the modules of POSIX cannot be imported, and `os`, `socket` and `signal` lack what Windows lacks. For
 all code files have no owner and every permission, an open file can be neither renamed nor removed, and event loops have
 no signal handlers. A text file that Kiwi opens without an encoding is an error, since Windows' default is another one.
@@ -130,6 +132,10 @@ def _refusing_open_files(call):
 
 if __name__ == "__main__":
     install()
+    if __package__:
+        from tests.interfaces import forked
+
+        forked.main((), ("stores.qdrant", "mcp.http"))
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from kiwi_rag.entry import main
 
