@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,53 +15,66 @@ from tests.interfaces.conftest import Kiwi, note
 from tests.interfaces.test_mcp_start import IMPORTS_BESIDE_THE_MAIN_THREAD, with_code
 from tests.shared import ROOT
 
-_COMMAND = """
+_COMMANDS = """
 import json, sys
 from kiwi_rag.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as end:
-    assert not end.code, end.code
-print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as end:
+        assert not end.code, end.code
+    print("imported", *sorted({name.partition(".")[0] for name in sys.modules}), flush=True)
 """
+LOCAL = (("--version",), ("list",), ("sign", ".ai"), ("index",), ("verify",), ("workspace", "index"))
 SERVERS = {"chromadb", "httpx", "mcp", "onnx", "psycopg", "pydantic", "qdrant_client", "sqlalchemy", "supabase"}
 
 
-def imported(kiwi: Kiwi, *arguments: str) -> set[str]:
-    """Return the packages that a command has imported at its end."""
+def imported(kiwi: Kiwi, *commands: Sequence[str]) -> list[set[str]]:
+    """Run commands in one new Python; return the packages that have been imported at the end of each."""
     done = subprocess.run(
-        [sys.executable, "-c", _COMMAND, *arguments],
+        [sys.executable, "-c", _COMMANDS, json.dumps(commands)],
         cwd=kiwi.cwd, env=kiwi.environment() | {"PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("imported ")]
 
 
-@pytest.fixture
-def indexed(ready: Kiwi) -> Kiwi:
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
     """A user with one item and one document, both indexed."""
-    ready.write("knowledge/acme/staging.md", note())
-    ready.run("add", ".ai")
-    (ready.cwd / "harbour.md").write_text("# Harbour\n\nShips are unloaded at night.\n")
-    ready.run("workspace", "index")
-    return ready
+    folder = tmp_path_factory.mktemp("indexed")
+    (folder / "home").mkdir()
+    user = Kiwi(folder / "home", folder).at(folder / "project")
+    user.run("init")
+    user.run("keys", "new")
+    user.write("knowledge/acme/staging.md", note())
+    user.run("add", ".ai")
+    (user.cwd / "harbour.md").write_text("# Harbour\n\nShips are unloaded at night.\n")
+    user.run("workspace", "index")
+    return user
+
+
+@pytest.fixture(scope="module")
+def imported_locally(indexed: Kiwi) -> dict[tuple[str, ...], set[str]]:
+    """What has been imported after each of the commands that need no server, run one after the other."""
+    return dict(zip(LOCAL, imported(indexed, *LOCAL), strict=True))
 
 
 def test_searches_import_nothing_for_servers(indexed: Kiwi) -> None:
     # A text that no cache of vectors knows, so that the model is loaded.
-    found = imported(indexed, "--json", "search", f"staging {uuid4()}", "--source", "project")
+    (found,) = imported(indexed, ("--json", "search", f"staging {uuid4()}", "--source", "project"))
     assert {"kiwi_rag", "onnxruntime"} <= found, "it went as far as the model"
     assert found & SERVERS == set()
-    found = imported(indexed, "--json", "workspace", "search", f"harbour {uuid4()}")
+    (found,) = imported(indexed, ("--json", "workspace", "search", f"harbour {uuid4()}"))
     assert {"kiwi_rag", "onnxruntime"} <= found, "it went as far as the model"
     assert found & SERVERS == set()
 
 
-@pytest.mark.parametrize(
-    "command", [["--version"], ["list"], ["sign", ".ai"], ["index"], ["verify"], ["workspace", "index"]], ids=" ".join
-)
-def test_commands_without_a_server_import_nothing_for_servers(indexed: Kiwi, command: list[str]) -> None:
-    assert imported(indexed, *command) & SERVERS == set()
+@pytest.mark.parametrize("command", LOCAL, ids=" ".join)
+def test_commands_without_a_server_import_nothing_for_servers(
+    imported_locally: dict[tuple[str, ...], set[str]], command: tuple[str, ...]
+) -> None:
+    assert imported_locally[command] & SERVERS == set()
 
 
 @pytest.mark.parametrize("command", [["search"], ["workspace", "search"]], ids=" ".join)

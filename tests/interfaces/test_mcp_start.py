@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.examples import MULTIPLE
 from tests.interfaces.conftest import Kiwi
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -83,7 +84,7 @@ def errors(answers: dict[int, dict[str, Any]]) -> list[Any]:
     ]  # the workspace is not indexed, which 7 says
 
 
-@pytest.mark.parametrize("run", range(3))
+@pytest.mark.parametrize("run", range(MULTIPLE))
 def test_resources_can_be_listed_right_after_the_start(acme: Kiwi, run: int):
     answers = answered(acme, *REQUESTS[:2])
     assert errors(answers) == []

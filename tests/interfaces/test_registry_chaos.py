@@ -59,7 +59,7 @@ def state_of(kiwi: Kiwi) -> server.ServerState:
 
 
 def test_the_server_is_killed_while_items_are_published(registry: Kiwi):
-    everything = write_notes(registry, 40)
+    everything = write_notes(registry, 20)
     process = registry.start("--quiet", "publish", "--all")
     told = [next_line(process) for _ in range(3)]
     killed = state_of(registry).pid
