@@ -29,10 +29,10 @@ import kiwi_rag
 from kiwi_rag import entry
 
 _LIBRARIES = (
-    "alembic.command", "chromadb", "jsonschema", "mcp.server.stdio", "mcp.server.streamable_http_manager",
+    "alembic.command", "jsonschema", "mcp.server.stdio", "mcp.server.streamable_http_manager",
     "numpy", "psycopg", "rfc8785", "tokenizers", "uvicorn",
 )  # fmt: skip
-_LEFT_OUT = ("stores.qdrant",)  # no command is run with it, and its import takes longer than all others
+_LEFT_OUT = ("qdrant",)  # no command is run with it, and its import takes longer than all others
 _ROOT = Path(__file__).resolve().parents[2]
 NO_NETWORK = Path(__file__).parent / "no_network"
 """The folder that closes the network in every Python whose PYTHONPATH it is."""
@@ -219,10 +219,11 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     sys.argv = [str(Path(kiwi_rag.__file__).parent / "cli/__main__.py"), *request["arguments"]]
 
 
-def main(libraries: Sequence[str] = _LIBRARIES, left_out: tuple[str, ...] = _LEFT_OUT) -> None:
+def main(libraries: Sequence[str] = _LIBRARIES, left_out: Sequence[str] = _LEFT_OUT) -> None:
     """Import the libraries and Kiwi's modules, serve requests, and run the command of one in each fork."""
     modules = (module.name for module in walk_packages(kiwi_rag.__path__, "kiwi_rag."))
-    for name in (*libraries, *(module for module in modules if not module.endswith(("__main__", *left_out)))):
+    skipped = ("__main__", *left_out)
+    for name in (*libraries, *(module for module in modules if not any(part in module for part in skipped))):
         import_module(name)
     # ONNX Runtime starts a thread when it is imported, and a fork, which does not have it, waits for it at its end.
     assert "onnxruntime" not in sys.modules and threading.active_count() == 1
