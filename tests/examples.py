@@ -1,7 +1,8 @@
 """How often chance is tried: a moderate number of times in every run, many times in `make soak`.
 
 ``KIWI_EXAMPLES`` multiplies each property's own number of examples, so that an expensive property stays cheaper than
-the others. ``KIWI_KILLS`` is how often a test kills a process and looks at what is left.
+the others. ``KIWI_KILLS`` is how often a test kills a process and looks at what is left. ``KIWI_SIZES=full`` gives
+inputs that only show that time is bounded their full size.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from hypothesis import settings
 
 MULTIPLE = int(os.environ.get("KIWI_EXAMPLES", "1"))
 KILLS = int(os.environ.get("KIWI_KILLS", "3"))
+FULL_SIZES = os.environ.get("KIWI_SIZES") == "full"
 
 
 def register() -> None:
@@ -23,3 +25,8 @@ def register() -> None:
 def examples(count: int) -> settings:
     """Return the settings of a property that `count` examples try well enough in an everyday run."""
     return settings(max_examples=count * MULTIPLE, deadline=None)
+
+
+def size(full: int) -> int:
+    """Return the length of an input, or the limit of its time: a quarter of `full` in an everyday run."""
+    return full if FULL_SIZES else full // 4

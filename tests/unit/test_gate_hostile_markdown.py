@@ -6,12 +6,14 @@ from time import process_time
 
 import pytest
 
+from kiwi_rag.formats import markdown
 from kiwi_rag.formats.markdown import MAX_LINES
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 from kiwi_rag.validation.manager import inspect_item
+from tests.examples import size
 
 pytestmark = pytest.mark.slow
 
@@ -32,20 +34,22 @@ def test_a_document_of_short_lines_takes_seconds(unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_a_document_with_as_many_lines_as_are_read_takes_seconds(unit: str) -> None:
+def test_a_document_with_as_many_lines_as_are_read_takes_seconds(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = size(MAX_LINES)
+    monkeypatch.setattr(markdown, "MAX_LINES", lines)
     started = process_time()
-    _, codes = document("---\na: b\n---\n" + unit * ((MAX_LINES - 5) // unit.count("\n")))
+    _, codes = document("---\na: b\n---\n" + unit * ((lines - 5) // unit.count("\n")))
     assert "document.large" not in codes
-    assert process_time() - started < 10
+    assert process_time() - started < size(10_000) / 1000
 
 
 @pytest.mark.parametrize("unit", ["a\n", "#\n", "<\n", "~\n"])
 @pytest.mark.parametrize("item_type", [ItemType.KNOWLEDGE, ItemType.DIRECTIVE])
 def test_an_item_of_short_lines_takes_seconds(item_type: ItemType, unit: str) -> None:
-    data = unit.encode() * ((256 << 10) // len(unit))
+    data = unit.encode() * (size(256 << 10) // len(unit))
     started = process_time()
     inspect_item(ItemCandidate.of_file(item_type, "x/y", data, "y.md"))
-    assert process_time() - started < 8
+    assert process_time() - started < size(8)
 
 
 LONG = "\n" * MAX_LINES
