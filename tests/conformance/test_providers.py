@@ -20,6 +20,7 @@ from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.embedding.factory import ServerOptions, load_provider
 from kiwi_rag.embedding.weights import MODEL
 from tests.embedding_server import EmbeddingServer
+from tests.examples import size
 from tests.shared import CORPUS, QUERIES, ROOT, needs_shared
 
 CACHE = ROOT / ".pytest_cache" / "kiwi"
@@ -30,7 +31,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 
 @cache
 def local(name: str, model: str = "") -> EmbeddingProvider:
-    return load_provider(name, cache_dir=CACHE, model=model, threads=2, cached=False)
+    return load_provider(name, cache_dir=CACHE, model=model, threads=1, cached=False)
 
 
 @pytest.fixture(scope="module")
@@ -151,18 +152,19 @@ def corpus_texts(count: int) -> list[str]:
         pool += [*paragraphs, *runs, text]
     queries = [json.loads(line)["query"] for line in QUERIES.read_text("utf-8").splitlines()]
     chosen = random.Random(7)
-    asked = chosen.sample(queries, min(50, len(queries)))
+    asked = chosen.sample(queries, min(count // 4, len(queries)))
     return asked + chosen.sample(sorted(set(pool)), count - len(asked))
 
 
 @NEEDS_TORCH
 @needs_shared
-async def test_onnx_vectors_are_those_of_sentence_transformers() -> None:
-    texts = corpus_texts(200)
+@pytest.mark.parametrize("provider", ["sentence-transformers"], indirect=True)  # beside the others that load PyTorch
+async def test_onnx_vectors_are_those_of_sentence_transformers(provider: EmbeddingProvider) -> None:
+    texts = corpus_texts(size(200))
     ours = np.array(await local("onnx", MODEL).documents(texts))
-    theirs = np.array(await local("sentence-transformers").documents(texts))
+    theirs = np.array(await provider.documents(texts))
     cosines = (ours * theirs).sum(axis=1)
-    assert len(cosines) == 200
+    assert len(cosines) == size(200)
     assert cosines.min() >= 0.9999
 
 
