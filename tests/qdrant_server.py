@@ -16,16 +16,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from qdrant_client import models
+from qdrant_client.embed import type_inspector
 
 from tests.qdrant_engine import Shard
 
 API_KEY = "a-key-of-the-tests"
+# Qdrant's client copies the schemas of its own models whenever one is made, which takes 50 ms.
+type_inspector.ModelSchemaParser = cache(type_inspector.ModelSchemaParser)  # type: ignore[assignment, misc]
 
 
 @dataclass

@@ -17,6 +17,7 @@ from kiwi_rag.model import Document
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 from tests.document_lines import as_document, assert_passages_are_the_lines, assert_sections_are_the_lines
+from tests.examples import size
 
 FOLDER = Path(__file__).parents[1] / "data" / "languages"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix != ".json")
@@ -97,7 +98,7 @@ DEEP = {
     "parentheses": "(" * 30_000,
     "braces": "{" * 30_000,
     "type-arguments": "a<" * 30_000,
-    "comments": "/*" * 10_000,
+    "comments": "/*" * size(10_000),
     "quotes": '"' * 10_000,
 }
 

@@ -12,6 +12,7 @@ import pytest
 
 from kiwi_rag.formats.documents import parse
 from kiwi_rag.formats.outcome import ParsedDocument
+from tests.examples import size
 
 WORDS = "what is said of it at some length " * 3
 
@@ -249,18 +250,18 @@ def seconds(path: str, text: str) -> float:
     ],
 )
 def test_four_times_the_text_takes_about_four_times_as_long(path: str, unit: str) -> None:
-    count = 5_000
-    small, large = ("".join(unit.format(n=n) for n in range(size)) for size in (count, 4 * count))
+    count = size(5_000)
+    small, large = ("".join(unit.format(n=n) for n in range(length)) for length in (count, 4 * count))
     parse(path, unit.format(n=0))  # imports what the format needs
     # Quadratic would be 16 times; the rest is for what else the machine does.
-    assert seconds(path, large) < 8 * seconds(path, small) + 0.1
+    assert seconds(path, large) < 8 * seconds(path, small) + size(100) / 1000
 
 
 def test_a_minified_file_of_many_megabytes_is_cut_within_seconds() -> None:
-    paths = {f"/p{n}": {"get": {"summary": f"s{n}", "description": WORDS * 8}} for n in range(10_000)}
+    paths = {f"/p{n}": {"get": {"summary": f"s{n}", "description": WORDS * 8}} for n in range(size(10_000))}
     text = json.dumps({"openapi": "3.0.0", "paths": paths}, separators=(",", ":"))
     started = time.process_time()
     document = parse("big.json", text)
     assert time.process_time() - started < 20 * len(text) / 10_000_000
-    assert len(document.sections) == 10_001
+    assert len(document.sections) == size(10_000) + 1
     assert "".join(s.text for s in document.sections) == text

@@ -13,6 +13,7 @@ from kiwi_rag.model import Document, Finding
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 from tests.document_lines import as_document, assert_passages_are_rendered
+from tests.examples import size
 from tests.shared import ROOT
 
 SAMPLES = ROOT / "tests/data/formats"
@@ -249,7 +250,7 @@ HOSTILE = {
 def test_hostile_files_are_read_to_their_end(form: str) -> None:
     suffix = {"asciidoc": "adoc", "notebook": "ipynb"}.get(form, form)
     for sample in HOSTILE[form]:
-        text = sample * (250_000 // len(sample))
+        text = sample * (size(250_000) // len(sample))
         document, _ = admit(f"a.{suffix}", text)
         assert document is None or document.sections
 

@@ -55,9 +55,10 @@ def model_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that holds the converted model; only to be read, as converting takes a second of a core."""
+    """A cache that holds both converted models; only to be read, as converting takes a second of a core."""
     cache = tmp_path_factory.mktemp("converted")
-    onnx_files(ModelSource(cache, hub=""))
+    for model in ONNX_SHA256:
+        onnx_files(ModelSource(cache, hub="", model=model))
     return cache
 
 
@@ -70,8 +71,8 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ONNX_SHA256)
-def test_the_package_is_converted_once_into_the_cache(tmp_path: Path, model: str) -> None:
-    source = ModelSource(tmp_path, hub="", model=model)
+def test_the_package_is_converted_once_into_the_cache(converted: Path, model: str) -> None:
+    source = ModelSource(converted, hub="", model=model)
     files = onnx_files(source)
     written = files.onnx.stat().st_mtime_ns
     assert sha256_hex(files.onnx.read_bytes()) == ONNX_SHA256[model]
@@ -103,18 +104,18 @@ def test_a_named_folder_may_hold_the_converted_model(tmp_path: Path, converted: 
 @pytest.mark.usefixtures("no_package")
 @pytest.mark.parametrize("wrong", list(ONNX_SHA256))
 def test_a_named_folder_with_the_other_model_alone_names_the_setting_that_accepts_it(
-    tmp_path: Path, model_dir: Path, wrong: str
+    tmp_path: Path, converted: Path, wrong: str
 ) -> None:
-    made = onnx_files(ModelSource(tmp_path / "made", model_dir, hub="", model=wrong))
+    made = shutil.copytree(ModelSource(converted, model=wrong).converted, tmp_path / "made", copy_function=os.link)
     set_model = next(model for model in ONNX_SHA256 if model != wrong)
     environ = {"HOME": str(tmp_path), "KIWI_HOME": str(tmp_path / "home"), "KIWI_CACHE_DIR": str(tmp_path / "cache")}
-    environ |= {"KIWI_EMBEDDING_MODEL_DIR": str(made.onnx.parent), "KIWI_EMBEDDING_MODEL": set_model}
+    environ |= {"KIWI_EMBEDDING_MODEL_DIR": str(made), "KIWI_EMBEDDING_MODEL": set_model}
     with pytest.raises(ModelUnavailable, match=f"is the model {wrong}, and another one is set") as caught:
         Services.open(environ, tmp_path).embed.encode(["a ship"])
     name, value = re.findall(r"set (\w+)=([\w.-]+),", caught.value.hint)[0]
     assert len(Services.open(environ | {name: value}, tmp_path).embed.encode(["a ship"])[0]) == 384
     # The other way that the hint names: the weights beside it.
-    shutil.copyfile(model_dir / "model.safetensors", made.onnx.parent / "model.safetensors")
+    (made / "model.safetensors").symlink_to(PACKAGE / "model.safetensors")
     assert len(Services.open(environ, tmp_path).embed.encode(["a boat"])[0]) == 384
 
 

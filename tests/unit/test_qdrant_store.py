@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from qdrant_client import models
-from qdrant_client.embed import type_inspector
 
 from kiwi_rag.errors import (
     ConfigError,
@@ -34,18 +33,12 @@ from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance.documents import document, records_of
 from tests.conformance.items import admission, query, records, unit_vector
+from tests.examples import size
 from tests.qdrant_server import API_KEY, Failure, QdrantServer, Seen
 
 OLD = ["zebra one", "zebra two", "zebra three"]
 NEW = ["giraffe one", "giraffe two"]
 REF = ItemRef(ItemType.DOCUMENT, "acme/deploy")
-SCHEMAS = type_inspector.ModelSchemaParser()
-
-
-@pytest.fixture(autouse=True)
-def _schemas_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Qdrant's client copies the schemas of its own models whenever one is made, which takes 50 ms."""
-    monkeypatch.setattr(type_inspector, "ModelSchemaParser", lambda: SCHEMAS)
 
 
 def batch(texts: Sequence[str], path: str = "acme/deploy") -> list[EmbeddingRecord]:
@@ -162,7 +155,7 @@ async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: p
 
 
 @pytest.mark.parametrize("staged_seconds", [qdrant.STAGED_SECONDS, 0])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(size(12)))
 async def test_writers_that_meet_everywhere_leave_every_document_whole(
     seed: int, staged_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
