@@ -10,11 +10,9 @@ import asyncio
 import json
 import re
 import sqlite3
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
+from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import (
     ConfigError,
     StoreBusy,
@@ -157,8 +156,13 @@ class QdrantConnection:
                 raise StoreBusy("another process has this folder of Qdrant's open", hint=hint) from error
         # The key goes as the header that it is: as `api_key` the client would warn of http on this machine.
         headers = {"api-key": self._key} if self._key else None
-        options = {"timeout": self._seconds, "check_compatibility": False, "verify": _certificates()}
-        return AsyncQdrantClient(url=self._location, headers=headers, **options)
+        return AsyncQdrantClient(
+            url=self._location,
+            headers=headers,
+            timeout=self._seconds,
+            check_compatibility=False,
+            verify=httpx_certificates(),
+        )
 
     async def _check_version(self, client: AsyncQdrantClient) -> None:
         if self.local:
@@ -171,12 +175,6 @@ class QdrantConnection:
             needed = ".".join(map(str, MIN_SERVER))
             message = f"the Qdrant server is {self.version}, and Kiwi needs {needed} or newer, for conditional updates"
             raise StoreError(message, hint="upgrade the server, one minor version at a time")
-
-
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Return what httpx would load anew for each client, in some 30 ms."""
-    return httpx.create_ssl_context()
 
 
 def _checked_url(url: str, api_key: str) -> str:

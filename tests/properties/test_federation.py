@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ QUERIES = ["deploy staging cluster", "restore backup", "what is the canary deadl
 ITEMS = 110
 
 
-@lru_cache(maxsize=1)
+@cache
 def collection() -> list[list[EmbeddingRecord]]:
     """More passages than one leg gives, so that the cut at its depth is tested too."""
     return asyncio.run(_collection())
@@ -79,9 +80,11 @@ WAYS = (
     Asking(limit=7, filters=Filters(signer="bob@acme")),
     Asking(alpha=0.3, limit=200, filters=Filters(category="c2", signer="ada@acme")),
 )
+OF_REGISTRY = (Asking(limit=200), WAYS[3])
+Answers = dict[Asking, list[SearchReply]]
 
 
-async def _answers(folder: Path, homes: list[str], way: Asking, url: str = "") -> list[SearchReply]:
+async def _answers(folder: Path, homes: list[str], ways: Sequence[Asking], url: str = "") -> Answers:
     shelf = Shelf(folder)
     if url:
         shelf.tiers["registry"] = registry_tier(url, folder / "audit")
@@ -92,21 +95,29 @@ async def _answers(folder: Path, homes: list[str], way: Asking, url: str = "") -
                 for records, home in zip(collection(), homes, strict=True):
                     if home == name:
                         await shelf.store(name, records)
-    asked = {"alpha": way.alpha, "limit": way.limit, "filters": way.filters, "deadline": 120.0}
-    replies = [await shelf.search(query, **asked) for query in QUERIES]
+    replies = {way: [await shelf.search(query, **vars(way), deadline=120.0) for query in QUERIES] for way in ways}
     await shelf.close()
     return replies
 
 
-def answers(homes: list[str], way: Asking, url: str = "") -> list[SearchReply]:
+def answers(homes: list[str], ways: Sequence[Asking], url: str = "") -> Answers:
     collection()  # made before the loop runs: it runs one of its own
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_answers(Path(folder), homes, way, url))
+        return asyncio.run(_answers(Path(folder), homes, ways, url))
 
 
-@lru_cache(maxsize=8)
-def alone(way: Asking) -> list[SearchReply]:
-    return answers(["project"] * ITEMS, way)
+@cache
+def alone() -> Answers:
+    return answers(["project"] * ITEMS, [*WAYS, *OF_REGISTRY])
+
+
+HOMES = random.Random(7).choices(TIERS, (1, 1, 1), k=ITEMS)
+
+
+@cache
+def with_registry() -> Answers:
+    with registry() as url:
+        return answers(HOMES, OF_REGISTRY, url)
 
 
 def matching(filters: Filters) -> int:
@@ -130,7 +141,7 @@ def test_the_collection_is_larger_than_a_legs_depth() -> None:
 @given(st.integers(0, 2**32), st.sampled_from(WAYS), st.sampled_from([(1, 1, 1), (8, 1, 1), (0, 1, 3)]))
 def test_the_merged_ranking_is_that_of_one_index(seed: int, way: Asking, shares: tuple[int, ...]) -> None:
     homes = random.Random(seed).choices(TIERS, shares, k=ITEMS)
-    for merged, single in zip(answers(homes, way), alone(way), strict=True):
+    for merged, single in zip(answers(homes, [way])[way], alone()[way], strict=True):
         assert merged.complete
         assert len(single.hits) == min(way.limit, matching(way.filters))
         assert [h.ref for h in merged.hits] == [h.ref for h in single.hits]
@@ -146,15 +157,12 @@ def test_the_merged_ranking_is_that_of_one_index(seed: int, way: Asking, shares:
 
 
 @pytest.mark.database
-@pytest.mark.parametrize("way", [Asking(limit=200), WAYS[3]], ids=["all", "filtered"])
+@pytest.mark.parametrize("way", OF_REGISTRY, ids=["all", "filtered"])
 def test_the_same_with_a_real_registry(way: Asking) -> None:
     """Its vectors are not of length 1 to the last digit, and Postgres divides by the length: hence the tolerance."""
-    homes = random.Random(7).choices(TIERS, (1, 1, 1), k=ITEMS)
-    with registry() as url:
-        replies = answers(homes, way, url)
-    for merged, single in zip(replies, alone(way), strict=True):
+    for merged, single in zip(with_registry()[way], alone()[way], strict=True):
         assert merged.complete
-        assert {h.tier for h in merged.hits} == set(homes)
+        assert {h.tier for h in merged.hits} == set(HOMES)
         scores = {h.ref: h.score for h in single.hits}
         assert {h.ref: h.score for h in merged.hits} == pytest.approx(scores, abs=5e-4)
         words = {h.ref: h.parts["item_bm25"] for h in single.hits}

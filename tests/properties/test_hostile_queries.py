@@ -60,8 +60,8 @@ hostile = st.one_of(
     st.from_regex(r"[A-Za-z0-9_]{0,80}", fullmatch=True),
     st.builds(lambda a, b: a + b, st.sampled_from(CORPUS), st.sampled_from(CORPUS)),
 )
-RANDOM = settings(examples(150), suppress_health_check=list(HealthCheck), print_blob=True)
-FEWER = settings(RANDOM, max_examples=examples(50).max_examples)
+RANDOM = settings(examples(60), suppress_health_check=list(HealthCheck), print_blob=True)
+FEWER = settings(RANDOM, max_examples=examples(25).max_examples)
 Ask = Callable[[Callable[[VectorStore], Awaitable[Any]]], Any]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import EmbeddingError, StoreError, StoreFull
-from kiwi_rag.ingest import GROUP, vectors
+from kiwi_rag.ingest import vectors
 from kiwi_rag.ingest.vectors import embed_missing, sort_by_likely_use
 from kiwi_rag.render.hits import documents_json, notices
 from kiwi_rag.search import hits
@@ -20,6 +20,9 @@ from kiwi_rag.stores.base import UnembeddedDocument
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
 from tests.workspaces import Yard
+
+GROUP = 16
+FILES = 3 * GROUP + 2
 
 
 class Stopped(BaseException):
@@ -31,7 +34,13 @@ def yard(tmp_path: Path) -> Yard:
     return filled(tmp_path / "yard")
 
 
-def filled(root: Path, files: int = 200) -> Yard:
+@pytest.fixture(autouse=True)
+def _small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "GROUP", GROUP)
+    monkeypatch.setattr(vectors, "GROUP", GROUP)
+
+
+def filled(root: Path, files: int = FILES) -> Yard:
     yard = Yard(root)
     for n in range(files):
         yard.write(f"{n}.md", f"# Buoy {n}\n\nBuoy {n} of the fairway blinks green.\n")
@@ -73,11 +82,11 @@ def contents(yard: Yard) -> Mapping[tuple[str, int], tuple[str, bytes]]:
 async def test_a_run_that_is_stopped_between_and_in_the_stages_ends_as_a_fresh_one(yard, tmp_path, groups):
     await stop_after(yard, groups)
     status = await yard.store.status()
-    assert (status.items, status.unembedded) == (200, 200 - groups * GROUP)
+    assert (status.items, status.unembedded) == (FILES, FILES - groups * GROUP)
     assert await yard.store.check() == ()
     assert yard.states.run_state() == "complete"
     report = await yard.index()
-    assert (report.unchanged, report.indexed, report.embedded) == (200, [], 200 - groups * GROUP)
+    assert (report.unchanged, report.indexed, report.embedded) == (FILES, [], FILES - groups * GROUP)
     fresh = filled(tmp_path / "fresh")
     await fresh.index()
     assert contents(yard) == contents(fresh)
@@ -88,8 +97,8 @@ async def test_a_run_that_is_stopped_between_and_in_the_stages_ends_as_a_fresh_o
 async def test_a_search_before_any_vector_needs_no_model_and_says_so(yard):
     await stop_after(yard, 0)
     yard.embed.fails = EmbeddingError("there is no model")
-    reply = await yard.search("buoy 117")
-    assert reply.hits[0].path == "117.md"
+    reply = await yard.search("buoy 17")
+    assert reply.hits[0].path == "17.md"
     assert (reply.embedded, reply.complete, reply.unfinished) == (0, False, False)
     assert (reply.tiers[0].plan, reply.hits[0].parts["alpha"]) == ("words", 0)
     assert documents_json(reply)["embedded"] == 0
@@ -102,13 +111,13 @@ async def test_a_search_before_any_vector_needs_no_model_and_says_so(yard):
 async def test_a_search_of_a_half_embedded_index_finds_by_both_and_says_how_much_is_embedded(yard, monkeypatch):
     monkeypatch.setattr(hits, "MEASURED_MODEL", "words")
     await stop_after(yard, 1)
-    reply = await yard.search("buoy 117")
-    assert reply.hits[0].path == "117.md"
-    assert reply.embedded == pytest.approx(GROUP / 200)
+    reply = await yard.search("buoy 17")
+    assert reply.hits[0].path == "17.md"
+    assert reply.embedded == pytest.approx(GROUP / FILES)
     assert notices(reply)[0].startswith("vectors for 32% of the passages")
     assert reply.close is None
     await embed(yard)
-    reply = await yard.search("buoy 117")
+    reply = await yard.search("buoy 17")
     assert (reply.embedded, reply.complete, reply.close) == (1, True, True)
     assert not [line for line in notices(reply) if "vectors for" in line]
 
@@ -147,28 +156,28 @@ async def test_named_files_alone_are_embedded_when_files_are_named(yard):
     yard.write("0.md", "# Buoy 0\n\nIt is red now.\n")
     report = await yard.index("0.md")
     assert (report.indexed, report.embedded) == (["0.md"], 1)
-    assert (await yard.store.status()).unembedded == 199
+    assert (await yard.store.status()).unembedded == FILES - 1
 
 
 @pytest.mark.parametrize("stage", ["words", "vectors"])
 async def test_a_full_disk_in_either_stage_loses_nothing(yard, stage, monkeypatch):
-    monkeypatch.setattr(ingest, "WORDS_GROUP", 64)
+    monkeypatch.setattr(ingest, "WORDS_GROUP", GROUP)
     if stage == "vectors":
         await stop_after(yard, 0)
     else:
         await yard.store.status()
     with yard.store._session.borrow("write") as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count = {pages + 40}")  # SQLite's own way to say that the disk is full
+        connection.execute(f"PRAGMA max_page_count = {pages + 10}")  # SQLite's own way to say that the disk is full
     with pytest.raises(StoreFull, match="no space left"):
         await yard.index()
     before = await yard.held()
     assert set(before) == set(yard.states.all())
-    assert len(before) < 200 if stage == "words" else len(before) == 200
+    assert len(before) < FILES if stage == "words" else len(before) == FILES
     yard.store = LocalVectorStore(yard.store.folder, "owner")
     report = await yard.index()
     assert report.unchanged == len(before)
-    assert ((await yard.store.status()).unembedded, len(await yard.held())) == (0, 200)
+    assert ((await yard.store.status()).unembedded, len(await yard.held())) == (0, FILES)
     assert await yard.store.check() == ()
 
 
@@ -200,11 +209,11 @@ async def test_a_workspace_that_was_deleted_is_not_made_anew(yard, tmp_path):
 async def test_chroma_gets_a_passage_once_it_has_a_vector(yard):
     yard.store = LocalVectorStore(yard.store.folder, "owner", exact_limit=10)
     await stop_after(yard, 1)
-    assert (await yard.search("buoy 117")).hits[0].path == "117.md"
+    assert (await yard.search("buoy 17")).hits[0].path == "17.md"
     assert await yard.store.check() == () or "behind" in (await yard.store.check())[0]
     await yard.index()
     assert await yard.store.check() == ()
-    assert (await yard.search("buoy 117")).tiers[0].plan == "chroma"
+    assert (await yard.search("buoy 17")).tiers[0].plan == "chroma"
 
 
 async def test_a_repair_keeps_documents_without_vectors(yard):
@@ -214,5 +223,5 @@ async def test_a_repair_keeps_documents_without_vectors(yard):
     assert await yard.store.check() == ("the collection's statistics differ from a recount",)
     await yard.store.repair()
     status = await yard.store.status()
-    assert (status.items, status.unembedded) == (200, 200 - GROUP)
+    assert (status.items, status.unembedded) == (FILES, FILES - GROUP)
     assert await yard.store.check() == ()
