@@ -16,6 +16,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.stores.local.ownership import CATALOG_NAME
+from tests.examples import size
 from tests.workspaces import Yard
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
@@ -229,13 +230,13 @@ async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
 
 
 async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("kiwi_rag.ingest"), "WORDS_GROUP", 64)
-    for n in range(200):
+    monkeypatch.setattr(import_module("kiwi_rag.ingest"), "WORDS_GROUP", 16)
+    for n in range(50):
         yard.write(f"{n}.md", f"# File {n}\n\nBuoy {n} is green.\n")
     real, stored = yard.store.put_words, []
 
     async def put(entries, fingerprint):
-        if len(stored) > 120:
+        if len(stored) > 30:
             raise Stopped
         await real(entries, fingerprint)
         stored.extend(admission.ref.item_id for admission, _ in entries)
@@ -246,11 +247,11 @@ async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path
     yard.store.put_words = real
     assert yard.states.run_state() == RunState.BEGUN
     report = await yard.index()
-    assert report.unchanged + len(report.indexed) == 200
+    assert report.unchanged + len(report.indexed) == 50
     assert {*report.indexed, *stored} == set(yard.states.all())
-    assert report.unchanged == len(stored) < 200
+    assert report.unchanged == len(stored) < 50
     fresh = Yard(tmp_path / "fresh")
-    for n in range(200):
+    for n in range(50):
         fresh.write(f"{n}.md", f"# File {n}\n\nBuoy {n} is green.\n")
     await fresh.index()
     assert await yard.held() == await fresh.held()
@@ -329,12 +330,12 @@ async def test_encodings_and_line_ends(yard):
 async def test_a_run_over_many_unchanged_files_is_quick(yard, monkeypatch):
     """No figure, but a bound that only reading or hashing everything would break."""
     settle(yard, monkeypatch)
-    for n in range(300):
+    for n in range(size(300)):
         yard.write(f"d{n % 20}/{n}.txt", f"text {n}\n")
     await yard.index()
     started = time.process_time()
-    assert (await yard.index()).unchanged == 300
-    assert time.process_time() - started < 5
+    assert (await yard.index()).unchanged == size(300)
+    assert time.process_time() - started < size(5)
 
 
 async def test_statements_are_kept_with_what_is_known_of_a_file(yard):
