@@ -52,6 +52,7 @@ structure: $(VENV)/dev
 soak: $(VENV)/test
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/interfaces/test_kill.py tests/interfaces/test_workspace_kill.py
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/unit -k kill_9
+	KIWI_SIZES=full $(BIN)/python -m pytest $$(grep -rl --include='*.py' 'tests.examples import.*size' tests)
 	KIWI_EXAMPLES=70 $(BIN)/python -m pytest tests/properties
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/sql/test_chaos.py
 	KIWI_RACES=1000 $(BIN)/python -m pytest tests/sql/test_revoke_race.py
