@@ -49,6 +49,7 @@ def test_a_document_with_as_many_lines_as_are_read_takes_seconds(unit: str, line
     assert process_time() - started < size(10_000) / 1000
 
 
+@pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("unit", ["a\n", "#\n", "<\n", "~\n"])
 @pytest.mark.parametrize("item_type", [ItemType.KNOWLEDGE, ItemType.DIRECTIVE])
 def test_an_item_of_short_lines_takes_seconds(item_type: ItemType, unit: str) -> None:
