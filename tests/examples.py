@@ -18,7 +18,7 @@ FULL_SIZES = os.environ.get("KIWI_SIZES") == "full"
 
 def register() -> None:
     """Make the profile of properties that do not say how many examples they need; none has a time limit."""
-    settings.register_profile("default", max_examples=100 * MULTIPLE, deadline=None)
+    settings.register_profile("default", max_examples=70 * MULTIPLE, deadline=None)
     settings.load_profile("default")
 
 
