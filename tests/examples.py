@@ -1,8 +1,9 @@
 """How often chance is tried: a moderate number of times in every run, many times in `make soak`.
 
 ``KIWI_EXAMPLES`` multiplies each property's own number of examples, so that an expensive property stays cheaper than
-the others. ``KIWI_KILLS`` is how often a test kills a process and looks at what is left. ``KIWI_SIZES=full`` gives
-inputs that only show that time is bounded their full size.
+the others. ``KIWI_KILLS`` is how often a test kills a process and looks at what is left, and
+``KIWI_RACES`` how often callers race on the registry. ``KIWI_SIZES=full`` gives inputs that only show that time is
+bounded their full size.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 MULTIPLE = int(os.environ.get("KIWI_EXAMPLES", "1"))
 KILLS = int(os.environ.get("KIWI_KILLS", "3"))
+RACES = int(os.environ.get("KIWI_RACES", "20"))
 FULL_SIZES = os.environ.get("KIWI_SIZES") == "full"
 
 

@@ -78,9 +78,11 @@ class Kiwi:
 
     def run_process(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
         """Run a command to its end in a new Python."""
-        process = self.start_python(*arguments)
-        out, err = process.communicate(timeout=300)
-        return _expected(expect, arguments, process.returncode, out, err)
+        return _ended(self.start_python(*arguments), expect, arguments)
+
+    def run_forked(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+        """Run a command to its end in a process of its own, which has its libraries already."""
+        return _ended(self.start(*arguments), expect, arguments)
 
     def json(self, *arguments: str, expect: int | None = 0):
         return json.loads(self.run("--json", *arguments, expect=expect).stdout)
@@ -105,6 +107,11 @@ class Kiwi:
         shutil.copytree(ai_dir, self.cwd / ".ai", dirs_exist_ok=True)
         for path in (self.cwd / ".ai").rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _ended(process: subprocess.Popen[str] | ForkedProcess, expect: int | None, arguments: tuple[str, ...]):
+    out, err = process.communicate(timeout=300)
+    return _expected(expect, arguments, process.returncode, out, err)
 
 
 def _expected(expect: int | None, arguments: tuple[str, ...], code: int, out: str, err: str):

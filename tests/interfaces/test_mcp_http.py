@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.interfaces.conftest import PATIENCE, Kiwi
+from tests.interfaces.conftest import Kiwi
 from tests.interfaces.mcp_server import StrictClient, post, serving
 
 TOKEN = "a-token-for-tests-0123456789"
@@ -46,19 +46,12 @@ def test_what_is_no_message_is_a_protocol_error(url: str) -> None:
     assert post(url, INITIALIZE)[0] == 200
 
 
-def refusal(kiwi: Kiwi, *arguments: str) -> str:
-    """Start a server that refuses to run; return what it says."""
-    process = kiwi.start("mcp", "--http", *arguments)
-    _, told = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 2, told
-    return told
-
-
 def test_beyond_this_machine_only_with_a_token(acme: Kiwi) -> None:
-    told = refusal(acme, "--host", "0.0.0.0", "--port", "0")
-    assert "there is no token" in told
-    assert "KIWI_MCP_TOKEN" in told
-    assert "at least 16" in refusal(acme, "--token", "short")
+    refused = acme.run_forked("mcp", "--http", "--host", "0.0.0.0", "--port", "0", expect=2)
+    assert "there is no token" in refused.stderr
+    assert "KIWI_MCP_TOKEN" in refused.stderr
+    short = acme.run_forked("mcp", "--http", "--token", "short", expect=2)
+    assert "at least 16" in short.stderr
     with serving(acme, "--host", "0.0.0.0", "--token", TOKEN) as url:
         here = url.replace("0.0.0.0", "127.0.0.1")
         for sent in (
@@ -84,7 +77,7 @@ def test_a_port_that_is_taken_is_told(acme: Kiwi) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        told = refusal(acme, "--port", str(taken.getsockname()[1]))
+        told = acme.run_forked("mcp", "--http", "--port", str(taken.getsockname()[1]), expect=2).stderr
     assert "cannot listen" in told
 
 

@@ -231,11 +231,9 @@ def test_status_tells_of_the_service(warm: Kiwi):
 
 def test_a_second_service_says_that_one_runs(warm: Kiwi):
     pid = warm.json("status")["service"]["pid"]
-    second = warm.start("serve")
-    _, refused = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 1
-    assert f"a service is running already (process {pid})" in refused
-    assert "kiwi serve --stop" in refused
+    refused = warm.run_forked("serve", expect=1)
+    assert f"a service is running already (process {pid})" in refused.stderr
+    assert "kiwi serve --stop" in refused.stderr
     assert served(warm)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -14,11 +13,10 @@ from psycopg.types.json import Jsonb
 from kiwi_rag.model import Admission
 from kiwi_rag.registry import rows
 from tests.conformance.items import FINGERPRINT, admission, records
+from tests.examples import RACES
 from tests.sql import publication
 from tests.sql.test_index import assert_statistics_are_true
 
-ROUNDS = int(os.environ.get("KIWI_RACES", "15"))
-"""How many races; ``make soak`` runs many."""
 Call = Callable[[psycopg.AsyncConnection, Admission], Awaitable[object]]
 
 
@@ -96,13 +94,13 @@ async def test_races(lines: list[psycopg.AsyncConnection], connection: psycopg.C
         await asyncio.sleep(chance.random() * 0.004)
         await doing(line, one)
 
-    for number in range(ROUNDS):
+    for number in range(RACES):
         one = admission(f"acme/r{number}")
         await publish(lines[0], one, visibility)
         await asyncio.gather(*(later(do, line, one) for do, line in zip((store, call, store), lines, strict=True)))
     assert_statistics_are_true(connection)
     shown = connection.execute("select count(distinct statement_id) from kiwi.passages where searchable").fetchone()
-    assert shown == (0 if name == "yank" else ROUNDS,)
+    assert shown == (0 if name == "yank" else RACES,)
     assert connection.execute("select public.verify_audit()").fetchone() == (None,)
 
 

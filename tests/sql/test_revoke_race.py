@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator
 
@@ -20,9 +19,9 @@ from kiwi_rag.registry.pool import Connections
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
 from tests.conformance.items import admission
+from tests.examples import RACES
 from tests.sql import publication
 
-RACES = int(os.environ.get("KIWI_RACES", "20"))
 PUBLISHERS = 3
 LANDED = "select count(*) from kiwi.statements where signer = %s"
 AFTER = """
