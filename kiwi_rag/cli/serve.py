@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import importlib
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from socket import socket
@@ -17,9 +17,10 @@ import click
 from kiwi_rag.cli.session import DONE, Session, command, option
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.local_service import LOCK_NAME, OTHER_NETWORK, SERVED, STOP, Declined, client, run_folder, server, systemd
-from kiwi_rag.local_service.apps import Apps
-from kiwi_rag.local_service.server import Message, Request, Service, Wire
+from kiwi_rag.http import server
+from kiwi_rag.http.apps import Apps
+from kiwi_rag.http.server import Answer, CallerRequest, Service, Write
+from kiwi_rag.local_service import LOCK_NAME, OTHER_NETWORK, SERVED, STOP, Declined, client, run_folder, systemd
 from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load, parse_names
 from kiwi_rag.retry import polls
@@ -55,7 +56,7 @@ def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token
             if streams:
                 await run_until_signal(serve_lines(context, offered, Lines(streams, streams.write)))
             else:
-                from kiwi_rag.mcp.http import ListenAddress, serve_http
+                from kiwi_rag.http.address import ListenAddress, serve_http
 
                 session.exit_on_sigterm()
                 await serve_http(context, offered, ListenAddress(token=token or "", **endpoint), session.notify)
@@ -118,7 +119,7 @@ def _stop(session: Session) -> None:
         session.notify("the service is not running")
         return
     try:
-        reply = client.call(str(folder), {"ask": STOP})
+        reply = client.call(str(folder), STOP, {})
     except Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
     if all(server.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
@@ -169,7 +170,7 @@ class CommandHandler:
         self._slots = asyncio.Semaphore(MAX_COMMANDS)
         self._pool = ThreadPoolExecutor(MAX_COMMANDS, thread_name_prefix="kiwi-command")
 
-    async def command(self, request: Request) -> Message:
+    async def command(self, request: CallerRequest) -> Answer:
         """Run a command line as the caller's process would; an error raises `Declined`, and that process reports it."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -182,7 +183,9 @@ class CommandHandler:
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._slots.release))
         return await asyncio.wrap_future(running)
 
-    async def session(self, request: Request, accept: Callable[[], Awaitable[Wire]]) -> None:
+    async def session(
+        self, request: CallerRequest, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
+    ) -> None:
         """Serve an MCP session with the services that stay open."""
         if not request.may_connect:
             raise Declined(OTHER_NETWORK)
@@ -192,7 +195,7 @@ class CommandHandler:
             await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
             app = await asyncio.to_thread(request.open, {})
             async with self._apps.lend(app) as lent:
-                await _serve_session(lent, request.toolsets, accept)
+                await _serve_session(lent, request.toolsets, lines, accept)
         except (ImportError, KiwiError) as error:
             raise Declined(f"the session cannot begin: {error}") from error
 
@@ -215,7 +218,7 @@ class CommandHandler:
 class _CallerSession(Session):
     """The session of a command of another process: with its environment, folder and services, and collected output."""
 
-    def __init__(self, request: Request, apps: Apps, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, request: CallerRequest, apps: Apps, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self.output: list[tuple[int, str]] = []
         self.request, self._apps, self._loop = request, apps, loop
@@ -254,7 +257,7 @@ class _CallerSession(Session):
             raise Declined(f"the command takes over {MAX_SECONDS:.0f} s") from None
 
 
-def _run(caller: _CallerSession) -> Message:
+def _run(caller: _CallerSession) -> Answer:
     from kiwi_rag.cli import kiwi
 
     try:
@@ -266,16 +269,11 @@ def _run(caller: _CallerSession) -> Message:
     return {"exit": code if isinstance(code, int) else DONE, "output": caller.output}
 
 
-async def _serve_session(app: Services, toolsets: str, accept: Callable[[], Awaitable[Wire]]) -> None:
+async def _serve_session(
+    app: Services, toolsets: str, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
+) -> None:
     from kiwi_rag.mcp.context import ServerContext
 
     offered = load(toolsets or (IN_PROJECT if app.project_dir else DEFAULT))
     async with contextlib.aclosing(ServerContext(app)) as context:
-        reader, writer = await accept()
-
-        async def write(line: str) -> None:
-            with contextlib.suppress(ConnectionError):  # reading then finds that the client has gone
-                writer.write(line.encode())
-                await writer.drain()
-
-        await serve_lines(context, offered, Lines(reader, write))
+        await serve_lines(context, offered, Lines(lines, await accept()))

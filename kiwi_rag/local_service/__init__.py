@@ -1,20 +1,19 @@
 """The local service: one process per user that keeps the model, the tiers and the connections open.
 
-A client sends its command line, working directory and environment. The service runs the command as the client's
-process would, and returns the output and the exit code. If it cannot, the client runs the command itself. ``client`` is
-the client's side, ``server`` and ``apps`` are the service's, ``systemd`` installs a user unit.
+It speaks HTTP on a Unix socket that only its user reaches, and on a loopback port (``routes``). ``client`` is what the
+``kiwi`` command uses: it sends a command line, the service runs it as the client's process would, and returns the
+output and the exit code. If the service declines, the client runs the command itself.
 
-This module is what both sides share: the socket's path, the check of its owner, and the protocol, which is a JSON
-object a line. It and ``client`` import very little, because starting Python is most of the time of a served search.
+This module is what both sides share: the socket's path and the fields of a request. It and ``client`` import very
+little, because starting Python is most of the time of a search through the service. On the socket alone are:
 
-A client sends one line, whose ``ask`` is the kind of request, and the service answers with one:
+- ``GET /api/v1/service`` and ``POST /api/v1/service/stop``: the service's state.
+- ``POST /api/v1/command``: a command line. A space is sent each second until it is done, then a JSON object with
+  ``exit`` and ``output``, a list of ``[1 or 2, text]`` in the order in which it was written to stdout and stderr.
+- ``POST /api/v1/session``: an agent's session. The first line of the body is the request, the others are its stdin;
+  the body of the answer is its stdout. Both are open at the same time.
 
-- ``status`` and ``stop``: understood by every version; answered with the service's state.
-- ``command``: ``{"working": true}`` at once and every second until it is done, then ``exit`` and ``output``, a list of
-  ``[1 or 2, text]`` in the order in which it was written to stdout and stderr.
-- ``mcp``: ``{"working": true}``, then ``{"accepted": true}``, after which the socket is the session's stdin and stdout.
-
-``{"declined": why}`` may stand in place of any answer.
+``{"declined": why}`` may be the answer to each of them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ from kiwi_rag.system import is_open_to_others, user_id
 
 MAX_REQUEST = 1 << 20
 MAX_ANSWER = 64 << 20
-COMMAND, MCP, STATUS, STOP = "command", "mcp", "status", "stop"
+SERVICE, STOP, COMMAND, SESSION = (f"/api/v1/{name}" for name in ("service", "service/stop", "command", "session"))
+MCP = "mcp"
 SERVED = frozenset({"search", "show", "list"})
 """Commands that the service runs: those that only read. All others run in the client's process."""
 

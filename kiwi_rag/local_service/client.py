@@ -1,4 +1,4 @@
-"""The client of the local service: connect, send a request, wait for progress messages and the answer."""
+"""The client of the local service: HTTP over its Unix socket, without a library, because that takes 20 ms to import."""
 
 from __future__ import annotations
 
@@ -11,30 +11,44 @@ from contextlib import contextmanager, suppress
 from threading import Event
 from typing import Any, BinaryIO
 
-from kiwi_rag import local_service as protocol
+from kiwi_rag import local_service as service
 from kiwi_rag.local_service import Declined
 
 CONNECT_SECONDS = 0.2
 FIRST_SIGN_SECONDS = 2.0
-"""A running service confirms a request at once; a stopped or hung one does not."""
+"""A running service begins its answer at once; a stopped or hung one does not."""
 SILENCE_SECONDS = 10.0
+_STDIN, _STDOUT = 0, 1
+_CHUNK = 1 << 16
 
 
 def socket_exists(folder: str) -> bool:
     """Whether there is a socket in `folder`. Usually there is none, so this is checked before anything else."""
-    return hasattr(socket, "AF_UNIX") and os.path.lexists(protocol.socket_in(folder))
+    return hasattr(socket, "AF_UNIX") and os.path.lexists(service.socket_in(folder))
 
 
-def call(folder: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Send a message to the service, and return its answer.
+def call(folder: str, path: str, message: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Request `path` of the service, by POST if there is a message, and return its answer.
 
     Raises
     ------
     Declined
-        When the service does not answer, for any reason.
+        When the service does not answer, for any reason, or declines.
     """
-    with connected(folder) as line:
-        return exchange(line, message)
+    body = b"" if message is None else json.dumps(message).encode("ascii")
+    if len(body) > service.MAX_REQUEST:
+        raise Declined("the request is over 1 MB")
+    # In HTTP/1.0 the end of the connection is the end of the answer.
+    head = f"{'GET' if message is None else 'POST'} {path} HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n"
+    with connected(folder) as line, translate_errors():
+        line.sendall(head.encode() + body)
+        received = bytearray()
+        while chunk := line.recv(_CHUNK):
+            line.settimeout(SILENCE_SECONDS)
+            received += chunk
+            if len(received) > service.MAX_ANSWER:
+                raise Declined("its answer is over 64 MB")
+        return _parse_answer(received.partition(b"\r\n\r\n")[2])
 
 
 def state(folder: str) -> dict[str, Any]:
@@ -42,39 +56,24 @@ def state(folder: str) -> dict[str, Any]:
     if not socket_exists(folder):
         return {"state": "not running"}
     try:
-        return {"state": "running", **call(folder, {"ask": protocol.STATUS})}
+        return {"state": "running", **call(folder, service.SERVICE)}
     except Declined as reason:
         return {"state": "not answering", "problem": str(reason)}
 
 
 @contextmanager
 def connected(folder: str) -> Iterator[socket.socket]:
-    """Connect to the service, after checking that both ends belong to this user; `Declined` when that fails."""
+    """Connect to the service, if its folder and process are this user's; `Declined` otherwise."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         with translate_errors():
-            if why := protocol.unsafe_reason(folder):
+            if why := service.unsafe_reason(folder):
                 raise Declined(why)
             line.settimeout(CONNECT_SECONDS)
-            line.connect(protocol.socket_in(folder))
-            if not protocol.is_own(line):
+            line.connect(service.socket_in(folder))
+            if not service.is_own(line):
                 raise Declined("the socket belongs to a process of another user")
+            line.settimeout(FIRST_SIGN_SECONDS)
         yield line
-
-
-def exchange(line: socket.socket, message: dict[str, Any]) -> dict[str, Any]:
-    """Send a message, and return its answer; `Declined` when there is none, or the service declines."""
-    # After the answer that opens a session the service sends nothing first, so `answers` reads none of that.
-    with translate_errors(), line.makefile("rb") as answers:
-        request = json.dumps(message).encode("ascii") + b"\n"
-        if len(request) > protocol.MAX_REQUEST:
-            raise Declined("the request is over 1 MB")
-        line.settimeout(FIRST_SIGN_SECONDS)
-        line.sendall(request)
-        while "working" in (answer := _receive(answers)):
-            line.settimeout(SILENCE_SECONDS)
-    if "declined" in answer:
-        raise Declined(str(answer["declined"]))
-    return answer
 
 
 @contextmanager
@@ -90,20 +89,15 @@ def translate_errors() -> Iterator[None]:
         raise Declined("its answer is not readable") from None
 
 
-def _receive(answers: BinaryIO) -> dict[str, Any]:
-    text = answers.readline(protocol.MAX_ANSWER)
-    if len(text) == protocol.MAX_ANSWER:
-        raise Declined("its answer is over 64 MB")
-    if not text.endswith(b"\n"):
+def _parse_answer(text: bytes | bytearray) -> dict[str, Any]:
+    if not text or text.isspace():
         raise Declined("the connection ended within its answer")
-    message = json.loads(text)
-    if not isinstance(message, dict):
+    answer = json.loads(text)
+    if not isinstance(answer, dict):
         raise Declined("its answer is not readable")
-    return message
-
-
-_STDIN, _STDOUT = 0, 1
-_CHUNK = 1 << 16
+    if "declined" in answer:
+        raise Declined(str(answer["declined"]))
+    return answer
 
 
 def proxy(folder: str, message: dict[str, Any]) -> int:
@@ -117,13 +111,18 @@ def proxy(folder: str, message: dict[str, Any]) -> int:
     import threading
 
     client_ended = threading.Event()
-    with connected(folder) as line:
-        exchange(line, message)
-        line.settimeout(None)
+    with connected(folder) as line, line.makefile("rb") as answer:
+        with translate_errors():
+            head = f"POST {service.SESSION} HTTP/1.1\r\nHost: kiwi\r\nTransfer-Encoding: chunked\r\n\r\n"
+            line.sendall(head.encode() + _chunked(json.dumps(message).encode("ascii") + b"\n"))
+            while answer.readline().strip():  # the head
+                line.settimeout(SILENCE_SECONDS)
+            _parse_answer(_read_chunk(answer))
+            line.settimeout(None)
         # A daemon thread, because it may wait for stdin when the process should end.
         threading.Thread(target=_send_stdin, args=(line, client_ended), daemon=True).start()
-        with suppress(ConnectionError), open(_STDOUT, "wb", closefd=False) as stdout:
-            while chunk := line.recv(_CHUNK):
+        with suppress(ConnectionError, ValueError), open(_STDOUT, "wb", closefd=False) as stdout:
+            while chunk := _read_chunk(answer):
                 stdout.write(chunk)
                 stdout.flush()
     if not client_ended.is_set():
@@ -132,12 +131,24 @@ def proxy(folder: str, message: dict[str, Any]) -> int:
     return 0
 
 
+def _chunked(data: bytes) -> bytes:
+    """Return a chunk of RFC 9112, section 7.1; the last one is empty."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _read_chunk(answer: BinaryIO) -> bytes:
+    """Return the next chunk; no bytes at the end. Raise `ValueError` for anything else."""
+    chunk = answer.read(int(answer.readline(20) or b"0", 16))
+    answer.readline(2)
+    return chunk
+
+
 def _send_stdin(line: socket.socket, client_ended: Event) -> None:
     with suppress(OSError):
-        while chunk := os.read(_STDIN, _CHUNK):
-            line.sendall(chunk)
-        client_ended.set()  # set before the shutdown, so that the end that follows is not reported as an error
-        line.shutdown(socket.SHUT_WR)
+        while data := os.read(_STDIN, _CHUNK):
+            line.sendall(_chunked(data))
+        client_ended.set()  # set before the last chunk, so that the end that follows is not reported as an error
+        line.sendall(_chunked(b""))
 
 
 _FLAGS = frozenset({"--json", "--quiet", "--verbose"})
@@ -155,18 +166,18 @@ def answer(arguments: list[str]) -> int | None:
     """
     flags, project, words = _parse(arguments)
     command, *rest = words or [""]
-    if command not in protocol.SERVED and command != protocol.MCP:
+    if command not in service.SERVED and command != service.MCP:
         return None
-    folder = protocol.run_folder(os.environ)
+    folder = service.run_folder(os.environ)
     if os.environ.get("KIWI_SERVICE") == "off" or "_KIWI_COMPLETE" in os.environ or not socket_exists(folder):
         return None
     if os.environ.get("OTEL_TRACES_EXPORTER", "none") != "none":
         raise Declined("this process is traced")
     with translate_errors():
         message = _message(project)
-    if command == protocol.MCP:
-        return proxy(folder, {**message, "ask": protocol.MCP, "toolsets": _toolsets(rest)})
-    return _write(call(folder, {**message, **_command_fields(flags, command, rest)}))
+    if command == service.MCP:
+        return proxy(folder, {**message, "toolsets": _toolsets(rest)})
+    return _write(call(folder, service.COMMAND, {**message, **_command_fields(flags, command, rest)}))
 
 
 def is_verbose(arguments: list[str]) -> bool:
@@ -201,11 +212,11 @@ def _message(project: str | None) -> dict[str, Any]:
     if folder and not os.path.isdir(folder):  # noqa: PTH112
         raise Declined(f"{folder} is not a folder")
     return {
-        "code": protocol.code_fingerprint(),
+        "code": service.code_fingerprint(),
         "project": folder,
         "cwd": cwd,
-        "environment": protocol.sent_environment(os.environ),
-        "network": protocol.network_fingerprint(os.environ),
+        "environment": service.sent_environment(os.environ),
+        "network": service.network_fingerprint(os.environ),
     }
 
 
@@ -217,10 +228,9 @@ def _command_fields(flags: list[str], command: str, rest: list[str]) -> dict[str
         if stream is None or stream.encoding.lower().replace("_", "-") != "utf-8":
             raise Declined("the output is not UTF-8")
     return {
-        "ask": protocol.COMMAND,
         "arguments": [*flags, command, *rest],
         "terminals": [sys.stdout.isatty(), sys.stderr.isatty()],
-        "columns": protocol.terminal_columns(os.environ, sys.stdout),
+        "columns": service.terminal_columns(os.environ, sys.stdout),
     }
 
 

@@ -332,26 +332,28 @@ def test_the_service_runs_no_command_that_changes_something_whoever_asks(warm: K
     assert "ada@acme.example" in done.stdout
 
 
-def line_of(value: object) -> bytes:
-    return json.dumps(value).encode() + b"\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n "
 
 
-WORKING = line_of({"working": True})
+def answer_of(value: object) -> bytes:
+    return HEAD + json.dumps(value).encode()
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
         (b"", "the connection ended within its answer"),
-        (WORKING, "the connection ended within its answer"),
-        (WORKING + b'{"exit"', "the connection ended within its answer"),
-        (b"\xff\xff\xff\xff\n", "its answer is not readable"),
-        (b"{]}\n", "its answer is not readable"),
-        (line_of([1]), "its answer is not readable"),
-        (line_of({"exit": 0}), "its answer is not readable"),
-        (line_of({"exit": 0, "output": [[1]]}), "its answer is not readable"),
-        (line_of({"exit": 0, "output": [[1, "\ud800"]]}), "its answer cannot be written here"),
-        (line_of({"declined": "it is tired"}), "it is tired"),
+        (b"HTTP/1.1 200", "the connection ended within its answer"),
+        (HEAD, "the connection ended within its answer"),
+        (HEAD + b'{"exit"', "its answer is not readable"),
+        (HEAD + b"\xff\xff\xff\xff\n", "its answer is not readable"),
+        (HEAD + b"{]}\n", "its answer is not readable"),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\nService Unavailable", "its answer is not readable"),
+        (answer_of([1]), "its answer is not readable"),
+        (answer_of({"exit": 0}), "its answer is not readable"),
+        (answer_of({"exit": 0, "output": [[1]]}), "its answer is not readable"),
+        (answer_of({"exit": 0, "output": [[1, "\ud800"]]}), "its answer cannot be written here"),
+        (answer_of({"declined": "it is tired"}), "it is tired"),
         (None, "it does not answer"),
     ],
 )

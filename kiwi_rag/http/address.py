@@ -6,22 +6,21 @@ heads and bodies, and the time to send them, are limited.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hmac
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kiwi_rag.errors import UsageError
+from kiwi_rag.http.limits import uvicorn_config, with_deadline
 from kiwi_rag.mcp.server import build
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from kiwi_rag.mcp.toolsets import Toolset
 
 MIN_TOKEN = 16
-HEAD_SECONDS = 10.0
-BODY_SECONDS = 30.0
-"""How long a client may take to send a body."""
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -99,34 +95,8 @@ async def serve_http(
     with endpoint.listen() as listening:
         address = listening.getsockname()
         host = f"[{address[0]}]" if listening.family == socket.AF_INET6 else address[0]
-        config = uvicorn.Config(
-            _RequireToken(app, endpoint.token),
-            # h11 limits the size of a head, and strips optional white space around a header's value.
-            http=HeadTimeout,
-            ws="none",
-            limit_concurrency=500,
-            log_config=None,  # Kiwi's own logging is set up already
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=5,
-            h11_max_incomplete_event_size=64 * 1024,
-        )
         notify(f"serving http://{host}:{address[1]}/mcp; Ctrl-C stops it")
-        await uvicorn.Server(config).serve(sockets=[listening])
-
-
-class HeadTimeout(H11Protocol):
-    """Uvicorn's protocol with a time limit on the first head of a connection, which it does not have itself."""
-
-    def connection_made(self, transport: Any) -> None:
-        """Start the time limit."""
-        super().connection_made(transport)
-        self.loop.call_later(HEAD_SECONDS, self._close_unless_requested)
-
-    def _close_unless_requested(self) -> None:
-        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
-            self.transport.close()
+        await uvicorn.Server(uvicorn_config(_RequireToken(app, endpoint.token))).serve(sockets=[listening])
 
 
 class _RequireToken:
@@ -140,7 +110,7 @@ class _RequireToken:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif self._is_allowed(scope):
-            await self._app(scope, _with_deadline(receive), send)
+            await self._app(scope, with_deadline(receive), send)
         else:
             headers = {"www-authenticate": 'Bearer realm="kiwi"'}
             await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
@@ -149,24 +119,6 @@ class _RequireToken:
         value = next((bytes(content) for name, content in scope["headers"] if name == b"authorization"), b"")
         scheme, _, token = value.partition(b" ")
         return not self._token or (scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token))
-
-
-def _with_deadline(receive: Receive) -> Receive:
-    """Return `receive` with a time limit on the body; a client that exceeds it counts as disconnected."""
-    deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
-
-    async def received() -> Message:
-        nonlocal deadline
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            return {"type": "http.disconnect"}
-        if not message.get("more_body", False):
-            deadline = None  # after the body, only the disconnect is received
-        return message
-
-    return received
 
 
 def _is_any(host: str) -> bool:

@@ -1,0 +1,1 @@
+"""HTTP: the local service, and the MCP server on a port of its own."""

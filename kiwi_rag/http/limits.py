@@ -1,0 +1,65 @@
+"""Limits of every HTTP server that Kiwi runs: the size and time of heads and bodies, and the number of requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_SECONDS = 10.0
+BODY_SECONDS = 30.0
+"""How long a client may take to send a body."""
+DRAIN_SECONDS = 10
+MAX_REQUESTS = 500
+"""Requests at the same time; more are answered with 503."""
+
+
+def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+    """Return the configuration of a server of `app`."""
+    return uvicorn.Config(
+        app,
+        # h11 limits the size of a head, and strips optional white space around a header's value.
+        http=HeadTimeout,
+        ws="none",
+        limit_concurrency=MAX_REQUESTS,
+        log_config=None,  # Kiwi's own logging is set up already
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+
+
+class HeadTimeout(H11Protocol):
+    """Uvicorn's protocol with a time limit on the first head of a connection, which it does not have itself."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the time limit."""
+        super().connection_made(transport)
+        self.loop.call_later(HEAD_SECONDS, self._close_unless_requested)
+
+    def _close_unless_requested(self) -> None:
+        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
+            self.transport.close()
+
+
+def with_deadline(receive: Receive) -> Receive:
+    """Return `receive` with a time limit on the body; a client that exceeds it counts as disconnected."""
+    deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def received() -> Message:
+        nonlocal deadline
+        try:
+            async with asyncio.timeout_at(deadline):
+                message = await receive()
+        except TimeoutError:
+            return {"type": "http.disconnect"}
+        if not message.get("more_body", False):
+            deadline = None  # after the body, only the disconnect is received
+        return message
+
+    return received
