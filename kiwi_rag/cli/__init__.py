@@ -42,6 +42,7 @@ _COMMANDS = {
     "eval": ("search", "evaluate", "Measure search quality on judged queries."),
     "mcp": ("serve", "mcp", "Serve agents over the Model Context Protocol, on stdio or HTTP."),
     "serve": ("serve", "serve", "Run the local service, which makes searches start faster."),
+    "ui": ("serve", "ui", "Open the web interface in a browser."),
     "setup": ("setup", "setup", "Configure an AI client to use Kiwi."),
     "config": ("setup", "show_config", "Show the settings and the source of each."),
     "completion": ("setup", "completion", "Print the completion script for bash, zsh or fish."),

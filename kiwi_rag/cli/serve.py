@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from socket import socket
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from kiwi_rag.cli.session import DONE, Session, command, option
-from kiwi_rag.config import process_environment
+from kiwi_rag.cli.command_handler import CommandHandler
+from kiwi_rag.cli.session import Group, Session, command, option
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http import server
+from kiwi_rag.http.access import Role, TokenFile
+from kiwi_rag.http.address import is_loopback, listen, url_of
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.server import Answer, CallerRequest, Service, Write
-from kiwi_rag.local_service import LOCK_NAME, OTHER_NETWORK, SERVED, STOP, Declined, client, run_folder, systemd
+from kiwi_rag.http.commands import Commands
+from kiwi_rag.http.server import Service
+from kiwi_rag.local_service import LOCK_NAME, SERVICE, SIGN_IN, STOP, Declined, client, run_folder, systemd
 from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load, parse_names
 from kiwi_rag.retry import polls
@@ -65,50 +69,84 @@ def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token
 
 
 IDLE_MINUTES = 60
+PORT = 27_500
 _STOP_SECONDS = 20.0
+_START_SECONDS = 60.0
+_SERVE_EXAMPLES = """\b
+Examples: kiwi serve &
+          kiwi serve --install                      let systemd start it now and at each login
+          kiwi serve token new ci --role reader     print a token for a program
+          kiwi ui                                   open the web interface
+"""
 
 
-@command(epilog="Example: kiwi serve &, or kiwi serve --install to let systemd start it now and at each login")
+@click.group(cls=Group, invoke_without_command=True, epilog=_SERVE_EXAMPLES)
 @option("--stop", is_flag=True, help="Stop the service after its running commands.")
 @option("--install", is_flag=True, help="Let systemd start it now and at each login of this user.")
 @option("--uninstall", is_flag=True, help="Undo --install.")
 @option("--idle-exit", type=click.IntRange(0, 100_000), metavar="MINUTES", help="Idle time before it stops. 0: never.")
-def serve(session: Session, stop: bool, install: bool, uninstall: bool, idle_exit: int | None) -> None:
+@option("--host", default="127.0.0.1", help="Address for browsers and programs. Any but this machine's needs a token.")
+@option("--port", type=click.IntRange(0, 65_535), envvar="KIWI_PORT", help=f"Its port. Default: {PORT}. 0: any.")
+@option("--name", "names", multiple=True, help="Another host name of this service. Repeatable.")
+@click.pass_context
+def serve(ctx: click.Context, /, stop: bool, install: bool, uninstall: bool, **options: Any) -> None:
     """Run the local service, which keeps the model, the tiers and the connections open for faster searches.
 
-    The command line and agents' sessions use the service while it runs, and also work without it. It stops after 60
-    minutes without a request, under systemd never; --idle-exit changes that.
+    The command line and agents' sessions use the service while it runs, and also work without it. Browsers, programs
+    and agents reach it on a port of this machine. It stops after 60 minutes without a request, under systemd never;
+    --idle-exit changes that.
     """
+    session = ctx.ensure_object(Session)
+    if ctx.invoked_subcommand:
+        return
     if stop + install + uninstall > 1:
         raise UsageError("--stop, --install and --uninstall exclude each other", hint="give one of them")
     if stop:
         _stop(session)
     elif install:
-        _install(session, idle_exit or 0)
+        _install(session, options["idle_exit"] or 0)
     elif uninstall:
         _uninstall(session)
     else:
-        _serve(session, IDLE_MINUTES if idle_exit is None else idle_exit)
+        _serve(session, **options)
 
 
-def _serve(session: Session, minutes: int) -> None:
+def _serve(session: Session, idle_exit: int | None, host: str, port: int | None, names: Sequence[str]) -> None:
     app = session.app()
+    tokens = _tokens(session)
+    if not is_loopback(host) and not tokens.all():
+        hint = "kiwi serve token new NAME --role reader, then start it again"
+        raise UsageError(f"{host} can be reached from other machines, and there is no token", hint=hint)
     session.start_logging(app)
-    with server.listening(_folder(session)) as line:
-        session.notify(f"serving at {line.getsockname()}; stop with Ctrl-C or kiwi serve --stop")
-        asyncio.run(_attend(line, minutes * 60.0 if minutes else math.inf, app))
+    minutes = IDLE_MINUTES if idle_exit is None else idle_exit
+    with server.listening(_folder(session)) as line, _listen(host, port) as web:
+        session.notify(f"serving at {line.getsockname()} and {url_of(web)}; stop with Ctrl-C or kiwi serve --stop")
+        asyncio.run(_attend([line, web], minutes * 60.0 if minutes else math.inf, app, tokens, names))
     session.notify("the service has stopped")
 
 
-async def _attend(line: socket, idle_seconds: float, app: Services) -> None:
+def _listen(host: str, port: int | None) -> socket:
+    """Listen on a port; where none was named and the usual one is taken, on any free one."""
+    if port is None:
+        with contextlib.suppress(UsageError):
+            return listen(host, PORT)
+    return listen(host, port or 0)
+
+
+async def _attend(
+    listening: Sequence[socket], idle_seconds: float, app: Services, tokens: TokenFile, names: Sequence[str]
+) -> None:
+    from kiwi_rag.http.api import Api
+    from kiwi_rag.mcp.context import ServerContext
+
     apps = Apps()
     handler = CommandHandler(apps)
-    warming = asyncio.create_task(handler.warm(app))
+    await handler.import_modules()
     try:
-        await Service(handler, idle_seconds).serve(line)
+        async with apps.lend(app) as lent, contextlib.aclosing(ServerContext(lent)) as context:
+            context.warm()
+            await Service(Commands(handler), idle_seconds, Api(context), tokens, names).serve(*listening)
     finally:
-        warming.cancel()
-        await asyncio.gather(warming, return_exceptions=True)
         handler.close()
         await apps.close()
 
@@ -153,127 +191,66 @@ def _kill_hint(folder: Path) -> str:
         return "kill its process"
 
 
-MAX_COMMANDS = 8
-"""Number of commands that run at the same time; more wait."""
-WAIT_SECONDS = 1.0
-"""Longest wait for a free slot; then the caller runs the command itself."""
-MAX_SECONDS = 60.0
-"""Longest run of a command; then the caller runs it itself, because something hangs here."""
-_Result = TypeVar("_Result")
+def _tokens(session: Session) -> TokenFile:
+    return TokenFile(session.app().user_dir / "tokens.json")
 
 
-class CommandHandler:
-    """Runs commands and MCP sessions with the services that stay open."""
-
-    def __init__(self, apps: Apps) -> None:
-        self._apps = apps
-        self._slots = asyncio.Semaphore(MAX_COMMANDS)
-        self._pool = ThreadPoolExecutor(MAX_COMMANDS, thread_name_prefix="kiwi-command")
-
-    async def command(self, request: CallerRequest) -> Answer:
-        """Run a command line as the caller's process would; an error raises `Declined`, and that process reports it."""
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self._slots.acquire()
-        except TimeoutError:
-            raise Declined(f"it is busy with {MAX_COMMANDS} other commands") from None
-        loop = asyncio.get_running_loop()
-        running = self._pool.submit(_run, _CallerSession(request, self._apps, loop))
-        # The end of the thread frees the slot, not that of the caller: the thread runs on when its caller has gone.
-        running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._slots.release))
-        return await asyncio.wrap_future(running)
-
-    async def session(
-        self, request: CallerRequest, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
-    ) -> None:
-        """Serve an MCP session with the services that stay open."""
-        if not request.may_connect:
-            raise Declined(OTHER_NETWORK)
-        if request.environment.get("KIWI_HOME") != process_environment().get("KIWI_HOME"):
-            raise Declined("it was started with another KIWI_HOME, where its calls are logged")
-        try:
-            await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
-            app = await asyncio.to_thread(request.open, {})
-            async with self._apps.lend(app) as lent:
-                await _serve_session(lent, request.toolsets, lines, accept)
-        except (ImportError, KiwiError) as error:
-            raise Declined(f"the session cannot begin: {error}") from error
-
-    async def warm(self, app: Services) -> None:
-        """Load what the first request would wait for; a failure is reported by the request that needs it."""
-        for module in ("kiwi_rag.cli.search", "kiwi_rag.cli.items", "kiwi_rag.search", "kiwi_rag.mcp.server"):
-            with contextlib.suppress(ImportError):  # the library mcp may not be installed
-                await asyncio.to_thread(importlib.import_module, module)
-        from kiwi_rag.mcp.context import load_services
-
-        with contextlib.suppress(KiwiError):
-            async with self._apps.lend(app) as lent:
-                await load_services(lent)
-
-    def close(self) -> None:
-        """Start no more commands; those that run end with the event loop."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+@serve.group(cls=Group)
+def token() -> None:
+    """Make, list and remove the tokens by which programs and agents reach the local service."""
 
 
-class _CallerSession(Session):
-    """The session of a command of another process: with its environment, folder and services, and collected output."""
-
-    def __init__(self, request: CallerRequest, apps: Apps, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self.output: list[tuple[int, str]] = []
-        self.request, self._apps, self._loop = request, apps, loop
-
-    def check(self, command: str | None) -> None:
-        if command not in SERVED:  # the client sends no other, but any process of this user can write to the socket
-            raise Declined("it is not a command for the service")
-
-    def environment(self) -> Mapping[str, str]:
-        return self.request.environment
-
-    def print(self, text: str, *, err: bool = False) -> None:
-        has_colours = self.request.terminals[err] and not self.environment().get("NO_COLOR")
-        self.output.append((1 + err, f"{text if has_colours else click.unstyle(text)}\n"))
-
-    @property
-    def width(self) -> int:
-        return self.request.columns
-
-    def app(self, **flags: Any) -> Services:
-        return self.request.open(flags)
-
-    def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
-        self.begin_run()
-        app = self.app(**flags)
-
-        async def lent() -> _Result:
-            async with self._apps.lend(app, may_connect=self.request.may_connect) as one:
-                return await work(one)
-
-        running = asyncio.run_coroutine_threadsafe(lent(), self._loop)
-        try:
-            return running.result(MAX_SECONDS)
-        except TimeoutError:
-            running.cancel()
-            raise Declined(f"the command takes over {MAX_SECONDS:.0f} s") from None
+@token.command(epilog="Example: kiwi serve token new ci --role reader")
+@click.argument("name")
+@option("--role", choices=("reader", "admin"), default="reader", help="What it may do; an admin indexes and publishes.")
+def new(session: Session, name: str, role: str) -> None:
+    """Make a token and print it; it is not stored, and cannot be shown again."""
+    tokens = _tokens(session)
+    if any(one.name == name for one in tokens.all()):
+        raise UsageError(f"there is a token {name!r} already", hint=f"kiwi serve token remove {name}")
+    value = tokens.add(name, Role[role.upper()])
+    session.print_data({"name": name, "role": role, "token": value}, [value])
 
 
-def _run(caller: _CallerSession) -> Answer:
-    from kiwi_rag.cli import kiwi
+@token.command("list")
+def list_tokens(session: Session) -> None:
+    """List the tokens: name, role and date."""
+    rows = [{"name": one.name, "role": one.role, "created_at": one.created_at} for one in _tokens(session).all()]
+    session.print_data(rows, [f"{row['name']}  {row['role']}  {row['created_at']}" for row in rows])
 
+
+@token.command()
+@click.argument("name")
+def remove(session: Session, name: str) -> None:
+    """Remove a token; the running service refuses it from now on."""
+    _tokens(session).remove(name)
+    session.notify(f"removed the token {name}")
+
+
+@command(epilog="Example: kiwi ui")
+@option("--no-browser", is_flag=True, help="Print the address, which can be used once within two minutes.")
+def ui(session: Session, no_browser: bool) -> None:
+    """Open the web interface in a browser that is signed in; start the local service if none runs."""
+    folder = _folder(session)
+    if not server.is_running(folder):
+        _start(folder)
     try:
-        # Not `main`, which turns errors into exit codes and redirects stdout after a broken pipe.
-        with kiwi.make_context("kiwi", caller.request.command_line, obj=caller) as context:
-            code = kiwi.invoke(context)
-    except (KiwiError, click.ClickException, click.Abort, click.exceptions.Exit) as error:
-        raise Declined(f"it ends in an error ({type(error).__name__}), which the command line reports itself") from None
-    return {"exit": code if isinstance(code, int) else DONE, "output": caller.output}
+        url = str(client.call(str(folder), SIGN_IN, {})["url"])
+    except Declined as reason:
+        raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
+    if no_browser or not webbrowser.open(url):
+        session.print(url)
 
 
-async def _serve_session(
-    app: Services, toolsets: str, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
-) -> None:
-    from kiwi_rag.mcp.context import ServerContext
-
-    offered = load(toolsets or (IN_PROJECT if app.project_dir else DEFAULT))
-    async with contextlib.aclosing(ServerContext(app)) as context:
-        await serve_lines(context, offered, Lines(lines, await accept()))
+def _start(folder: Path) -> None:
+    """Start the service as a process of its own, and wait until it answers."""
+    null = subprocess.DEVNULL
+    command_line = [sys.executable, "-P", "-m", "kiwi_rag.cli", "serve"]
+    process = subprocess.Popen(command_line, stdin=null, stdout=null, stderr=null, start_new_session=True)
+    for _ in polls(_START_SECONDS, pause=0.1):
+        with contextlib.suppress(Declined):
+            client.call(str(folder), SERVICE)
+            return
+        if process.poll() is not None:
+            break
+    raise KiwiError("the service did not start", hint="kiwi serve shows why")

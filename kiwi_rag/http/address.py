@@ -53,22 +53,12 @@ class ListenAddress:
             When other machines can reach the address without a token, the token is too short, or listening fails.
         """
         self._check()
-        try:
-            family, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-            both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
-            listening = socket.create_server(address, family=family, backlog=512, dualstack_ipv6=both)
-            # Connections inherit it. asyncio sets it itself only on a socket that was made with the protocol's number;
-            # without it the body of an answer waits 40 ms for the client to acknowledge the head.
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return listening
-        except OSError as error:
-            message = f"cannot listen on {self.host}:{self.port}: {error.strerror}"
-            raise UsageError(message, hint="choose another --port, or 0 for any free one") from error
+        return listen(self.host, self.port)
 
     def security(self) -> TransportSecuritySettings:
         """Return the hosts and origins that requests may name."""
         host = [f"[{self.host}]" if ":" in self.host else self.host]
-        names = [*_LOOPBACK_NAMES, *([] if _is_loopback(self.host) else host), *self.names]
+        names = [*_LOOPBACK_NAMES, *([] if is_loopback(self.host) else host), *self.names]
         return TransportSecuritySettings(
             enable_dns_rebinding_protection=bool(self.names) or not _is_any(self.host),
             allowed_hosts=[*names, *(f"{name}:*" for name in names)],
@@ -82,7 +72,7 @@ class ListenAddress:
         if token and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
             message = f"the token needs at least {MIN_TOKEN} printable ASCII characters"
             raise UsageError(message, hint="openssl rand -hex 32")
-        if not token and not _is_loopback(self.host):
+        if not token and not is_loopback(self.host):
             hint = "KIWI_MCP_TOKEN=$(openssl rand -hex 32), or --host 127.0.0.1"
             raise UsageError(f"{self.host} can be reached from other machines, and there is no token", hint=hint)
 
@@ -93,10 +83,30 @@ async def serve_http(
     """Serve until stopped; `notify` is called with a message that has the URL."""
     app = build(context, offered).streamable_http_app(transport_security=endpoint.security())
     with endpoint.listen() as listening:
-        address = listening.getsockname()
-        host = f"[{address[0]}]" if listening.family == socket.AF_INET6 else address[0]
-        notify(f"serving http://{host}:{address[1]}/mcp; Ctrl-C stops it")
+        notify(f"serving {url_of(listening)}/mcp; Ctrl-C stops it")
         await uvicorn.Server(uvicorn_config(_RequireToken(app, endpoint.token))).serve(sockets=[listening])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; `UsageError` when that fails."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        listening = socket.create_server(address, family=family, backlog=512, dualstack_ipv6=both)
+        # Connections inherit it. asyncio sets it itself only on a socket that was made with the protocol's number;
+        # without it the body of an answer waits 40 ms for the client to acknowledge the head.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except OSError as error:
+        message = f"cannot listen on {host}:{port}: {error.strerror}"
+        raise UsageError(message, hint="choose another --port, or 0 for any free one") from error
+
+
+def url_of(listening: socket.socket) -> str:
+    """Return the URL of a socket that listens."""
+    address = listening.getsockname()
+    host = f"[{address[0]}]" if listening.family == socket.AF_INET6 else address[0]
+    return f"http://{host}:{address[1]}"
 
 
 class _RequireToken:
@@ -127,7 +137,8 @@ def _is_any(host: str) -> bool:
     return False
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"

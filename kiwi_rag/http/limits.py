@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0
@@ -63,3 +64,13 @@ def with_deadline(receive: Receive) -> Receive:
         return message
 
     return received
+
+
+@dataclass(frozen=True)
+class RawRoute:
+    """An ASGI application that Starlette does not take for an endpoint with a request."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)

@@ -12,6 +12,7 @@ little, because starting Python is most of the time of a search through the serv
   ``exit`` and ``output``, a list of ``[1 or 2, text]`` in the order in which it was written to stdout and stderr.
 - ``POST /api/v1/session``: an agent's session. The first line of the body is the request, the others are its stdin;
   the body of the answer is its stdout. Both are open at the same time.
+- ``POST /api/v1/sign-in``: ``url``, at which a browser is signed in once.
 
 ``{"declined": why}`` may be the answer to each of them.
 """
@@ -32,7 +33,9 @@ from kiwi_rag.system import is_open_to_others, user_id
 
 MAX_REQUEST = 1 << 20
 MAX_ANSWER = 64 << 20
-SERVICE, STOP, COMMAND, SESSION = (f"/api/v1/{name}" for name in ("service", "service/stop", "command", "session"))
+SERVICE, STOP, COMMAND, SESSION, SIGN_IN = (
+    f"/api/v1/{name}" for name in ("service", "service/stop", "command", "session", "sign-in")
+)
 MCP = "mcp"
 SERVED = frozenset({"search", "show", "list"})
 """Commands that the service runs: those that only read. All others run in the client's process."""

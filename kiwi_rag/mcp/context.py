@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -32,13 +32,21 @@ def import_what_threads_use() -> None:
         import_module(name)
 
 
-async def load_services(app: Services) -> None:
-    """Load the model and open the local tiers; the first call that needs one raises its error again."""
-    with contextlib.suppress(Exception):
-        await app.embed.query("ready")
-    for name in app.source_names("local"):
-        with contextlib.suppress(Exception):
-            await app.local(name).store.statistics(["ready"])
+async def load_services(app: Services) -> Sequence[str]:
+    """Load the model and open the local tiers; return the errors, which the first call that needs one raises again."""
+    loads: list[Callable[[], Awaitable[object]]] = [lambda: app.embed.query("ready")]
+    loads += [partial(_open_tier, app, name) for name in app.source_names("local")]
+    problems = []
+    for load in loads:
+        try:
+            await load()
+        except Exception as error:  # noqa: BLE001  # see above
+            problems.append(error.loggable_message if isinstance(error, KiwiError) else type(error).__name__)
+    return problems
+
+
+async def _open_tier(app: Services, name: str) -> None:
+    await app.local(name).store.statistics(["ready"])
 
 
 class ServerContext:
@@ -66,14 +74,14 @@ class ServerContext:
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
         self.app = app
         self.allow_write = allow_write
-        self._warming: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[Sequence[str]] | None = None
         self.workspace = Workspace(app)
         self.writing = asyncio.Lock()
         self.jobs = Jobs()
         self.toolsets: tuple[str, ...] = ()
 
-    def warm(self) -> asyncio.Task[None]:
-        """Start loading the model and opening the local tiers, once; errors are raised by the call that needs them."""
+    def warm(self) -> asyncio.Task[Sequence[str]]:
+        """Start loading the model and opening the local tiers, once; the result are the errors, as texts."""
         self._warming = self._warming or asyncio.create_task(load_services(self.app))
         return self._warming
 

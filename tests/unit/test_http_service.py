@@ -10,15 +10,17 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from kiwi_rag import local_service as protocol
 from kiwi_rag.errors import KiwiError
+from kiwi_rag.http.access import TokenFile
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.server import CallerRequest, Service, is_running, listening
+from kiwi_rag.http.commands import CallerRequest, Commands
+from kiwi_rag.http.server import Service, is_running, listening
 from kiwi_rag.local_service import Declined, client, systemd
 from kiwi_rag.services import Services
 
@@ -40,11 +42,24 @@ class Echo:
             await write(line.decode().upper())
 
 
+class NoApi:
+    """Has no routes."""
+
+    reader_posts = ()
+
+    def routes(self):
+        return []
+
+    @asynccontextmanager
+    async def running(self):
+        yield
+
+
 @contextmanager
 def running(folder: Path, idle_seconds: float = math.inf, work: Echo | None = None):
     """A service in a thread, which is told to stop at the end."""
     with listening(folder) as line:
-        service = Service(work or Echo(), idle_seconds)
+        service = Service(Commands(work or Echo()), idle_seconds, NoApi(), TokenFile(folder / "tokens.json"))
         thread = threading.Thread(target=lambda: asyncio.run(service.serve(line)))
         thread.start()
         try:

@@ -1,0 +1,194 @@
+"""REST at ``/api/v1``: the tools that agents have, by path, with the same arguments, answers and errors.
+
+A tool that changes nothing is called by GET, with its arguments in the query, or by POST with a JSON object; others by
+POST alone. ``/api/v1/openapi.json`` describes all of it, from the tools' own schemas.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from kiwi_rag import __version__
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryUnreachable, Rejected, StoreBusy, UsageError
+from kiwi_rag.http.access import Role
+from kiwi_rag.http.limits import RawRoute
+from kiwi_rag.mcp.context import ServerContext, trace_call
+from kiwi_rag.mcp.server import build
+from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, TITLE, Tool, Toolset, load
+
+ROOT = "/api/v1"
+MAX_BODY = 4 << 20
+PATHS = {
+    "status": "kiwi_status", "search": "kiwi_search", "item": "kiwi_get", "validate": "kiwi_validate",
+    "publish": "kiwi_publish", "workspace/search": "workspace_search", "workspace/stats": "workspace_index_stats",
+    "workspace/update": "update_files", "workspace/reindex": "reindex_documents",
+}  # fmt: skip
+"""Path → tool."""
+_STATUS: Mapping[type[KiwiError], int] = {
+    UsageError: 400, NotFound: 404, Rejected: 422, Refused: 403, StoreBusy: 409, RegistryUnreachable: 503,
+}  # fmt: skip
+
+
+class Api:
+    """The routes of programs and agents; all calls share one context.
+
+    Parameters
+    ----------
+    context
+        The services that the calls use.
+    """
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        # `AccessControl` has checked Host and Origin.
+        checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        offered = load(IN_PROJECT if context.app.project_dir else DEFAULT)
+        reading = Toolset(offered.names, [tool for tool in offered.tools if tool.changes == "nothing"])
+        self._agents = {
+            role: build(context, tools).streamable_http_app(transport_security=checked)
+            for role, tools in ((Role.READER, reading), (Role.ADMIN, offered))
+        }
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serve agents' sessions inside the block."""
+        async with AsyncExitStack() as stack:
+            for app in self._agents.values():
+                await stack.enter_async_context(app.router.lifespan_context(app))
+            yield
+
+    def why_not_ready(self) -> str:
+        """Return why a call would wait or fail, or an empty string."""
+        loading = self._context.warm()
+        return "; ".join(loading.result()) if loading.done() else "it is loading the model and opening the tiers"
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Path below `ROOT` → tool."""
+        found = {tool.name: tool for tool in load("items,workspace,documents", allow_write=True).tools}
+        return {path: found[name] for path, name in PATHS.items()}
+
+    @property
+    def reader_posts(self) -> Sequence[str]:
+        """The paths that a reader may POST to."""
+        return ["/mcp", *(f"{ROOT}/{path}" for path, tool in self.tools.items() if tool.changes == "nothing")]
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+
+        async def agents(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._agents[scope["state"]["role"]](scope, receive, send)
+
+        return [
+            Route("/mcp", RawRoute(agents)),
+            Route(f"{ROOT}/openapi.json", self._openapi),
+            *(
+                Route(f"{ROOT}/{path}", self._endpoint(tool), methods=_methods(tool))
+                for path, tool in self.tools.items()
+            ),
+        ]
+
+    def _endpoint(self, tool: Tool) -> Any:
+        async def call(request: Request) -> JSONResponse:
+            try:
+                with trace_call(tool.name) as traced:
+                    arguments = tool.parse_arguments(await _arguments(request, tool))
+                    answer = await tool.run(self._context, arguments, _no_report)
+                    traced.record_answer(answer.data)
+                return JSONResponse(answer.data)
+            except KiwiError as error:
+                return error_response(error)
+
+        return call
+
+    async def _openapi(self, _request: Request) -> JSONResponse:
+        return JSONResponse(openapi(self.tools))
+
+
+async def _no_report(_message: str) -> None:
+    """Drop a progress report: a REST call has one answer."""
+
+
+def error_response(error: KiwiError) -> JSONResponse:
+    """Return an error as every interface shows it, with the status that fits."""
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
+    return JSONResponse({"error": error.as_dict()}, status)
+
+
+def _methods(tool: Tool) -> list[str]:
+    return ["GET", "POST"] if tool.changes == "nothing" else ["POST"]
+
+
+async def _arguments(request: Request, tool: Tool) -> Mapping[str, Any]:
+    """Return the arguments of a call: of the query, converted as the schema says, or of the body."""
+    if request.method == "GET":
+        return {name: _converted(request, name, tool) for name in request.query_params}
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY:
+            raise UsageError(f"the body is over {MAX_BODY >> 20} MB", hint="send less")
+    try:
+        arguments = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise UsageError("the body is not a JSON object", hint='{"query": "undo a bad release"}')
+    return arguments
+
+
+def _converted(request: Request, name: str, tool: Tool) -> Any:
+    """Return an argument of the query as the JSON value that its schema names; what is none stays text."""
+    kind = tool.inputs.get(name, {}).get("type")
+    if kind == "array":
+        return request.query_params.getlist(name)
+    value = request.query_params[name]
+    if kind in ("integer", "number", "boolean"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def openapi(tools: Mapping[str, Tool]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 description of these tools."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": TITLE, "version": __version__},
+        "security": [{"token": []}],
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "paths": {
+            f"{ROOT}/{path}": {method.lower(): _operation(method, tool) for method in _methods(tool)}
+            for path, tool in tools.items()
+        },
+    }
+
+
+def _operation(method: str, tool: Tool) -> dict[str, Any]:
+    error = {"type": "object", "properties": {"error": {"type": "object", "required": ["code", "message", "hint"]}}}
+    answers = {
+        "200": {"description": tool.title, "content": _json(tool.output_schema)},
+        "default": {"description": "What happened, and what to do next", "content": _json(error)},
+    }
+    named = {"operationId": f"{method.lower()}_{tool.name}", "summary": tool.title, "description": tool.description}
+    if method == "POST":
+        return {**named, "requestBody": {"content": _json(tool.input_schema)}, "responses": answers}
+    parameters = [
+        {"name": name, "in": "query", "required": name in tool.required, "schema": schema}
+        for name, schema in tool.inputs.items()
+    ]
+    return {**named, "parameters": parameters, "responses": answers}
+
+
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": dict(schema)}}

@@ -1,0 +1,239 @@
+"""Command lines and agents' sessions of the ``kiwi`` command, over HTTP on the Unix socket.
+
+``local_service`` describes the requests. They are limited in size and time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from pydantic import StringConstraints, TypeAdapter, ValidationError
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from kiwi_rag import __version__
+from kiwi_rag import local_service as service
+from kiwi_rag.http.limits import BODY_SECONDS, RawRoute
+from kiwi_rag.local_service import OTHER_NETWORK, Declined
+from kiwi_rag.services import Services
+
+MAX_LINE = 16 << 20
+"""Bytes of one line of a session."""
+SIGN_SECONDS = 1.0
+_REMOTE_PROVIDERS = ("openai", "ollama")
+
+Write = Callable[[str], Awaitable[None]]
+Answer = Mapping[str, Any]
+
+
+_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRequest:
+    """A command line or a session, with the working directory and environment of the client's process.
+
+    ``arguments``, ``terminals`` (whether stdout and stderr are) and ``columns`` (of stdout, 0 if it is none) belong to
+    a command, ``toolsets`` to a session.
+    ``project`` is empty where the command line names none.
+    """
+
+    cwd: _Text
+    project: _Text
+    environment: dict[_Text, _Text]
+    network: int
+    arguments: tuple[_Text, ...] = ()
+    terminals: tuple[bool, bool] = (False, False)
+    columns: int = 0
+    toolsets: _Text = ""
+
+    @classmethod
+    def read(cls, message: Answer) -> CallerRequest:
+        """Return the request that a message holds.
+
+        Raises
+        ------
+        Declined
+            When it has none, or one that this process would answer differently than the client's own.
+        """
+        try:
+            request: CallerRequest = TypeAdapter(cls).validate_python(message)
+        except ValidationError:
+            raise Declined("the request is not readable") from None
+        _require_absolute("request", request.cwd, request.project or "/", request.environment.get("KIWI_HOME") or "/")
+        if request.environment.get("HOME") != os.environ.get("HOME"):
+            raise Declined("it was started with another HOME")
+        return request
+
+    @property
+    def command_line(self) -> list[str]:
+        """The arguments, with the project's folder."""
+        return [*([f"--project={self.project}"] if self.project else []), *self.arguments]
+
+    @property
+    def may_connect(self) -> bool:
+        """Whether the variables that libraries read for connections are the same here as in the client's process."""
+        return self.network == service.network_fingerprint(os.environ)
+
+    def open(self, flags: Mapping[str, Any]) -> Services:
+        """Open the services for this request.
+
+        Raises
+        ------
+        Declined, KiwiError
+            When it would give another result here than in the client's process; as `Services.open` does.
+        """
+        app = Services.open(self.environment, Path(self.cwd), Path(self.project) if self.project else None, flags)
+        s = app.settings
+        _require_absolute("settings", s.home, s.cache_dir, s.embedding_model_dir or "/")
+        if s.embedding_provider in _REMOTE_PROVIDERS and not self.may_connect:
+            raise Declined(OTHER_NETWORK)
+        return app
+
+
+def _require_absolute(what: str, *folders: str) -> None:
+    if not all(Path(folder).expanduser().is_absolute() for folder in folders):
+        raise Declined(f"a folder in the {what} is relative")
+
+
+class RequestHandler(Protocol):
+    """Runs requests. Both methods raise `Declined` for a request that the client has to run itself."""
+
+    async def command(self, request: CallerRequest) -> Answer:
+        """Run a command line; return its exit code and output."""
+
+    async def session(
+        self, request: CallerRequest, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
+    ) -> None:
+        """Serve an MCP session of these lines, until they end; `accept` returns what writes a line."""
+
+
+class Commands:
+    """The routes of the ``kiwi`` command.
+
+    Parameters
+    ----------
+    work
+        Runs the requests.
+
+    Attributes
+    ----------
+    requests
+        How many there were.
+    sessions
+        The open ones.
+    """
+
+    def __init__(self, work: RequestHandler) -> None:
+        self._work = work
+        self._code = service.code_fingerprint()
+        self.requests = 0
+        self.sessions: set[asyncio.Future[None]] = set()
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route(service.COMMAND, self._command, methods=["POST"]),
+            Route(service.SESSION, RawRoute(self._session), methods=["POST"]),
+        ]
+
+    async def _command(self, request: Request) -> JSONResponse | StreamingResponse:
+        try:
+            caller = self._read(await _body(request))
+        except Declined as reason:
+            return JSONResponse({"declined": str(reason)}, 409)
+        return StreamingResponse(_while_working(self._work.command(caller)), media_type="application/json")
+
+    async def _session(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a session over one request: the body is its input, the answer's body its output."""
+
+        async def write(text: str) -> None:
+            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+        async def accept() -> Write:
+            await write('{"accepted": true}')
+            return write
+
+        lines = _lines(Request(scope, receive).stream())
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+        try:
+            async with _body_deadline():
+                caller = self._read(await anext(lines, b""))
+            serving = asyncio.ensure_future(self._work.session(caller, lines, accept))
+            self.sessions.add(serving)
+            serving.add_done_callback(self.sessions.discard)
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+        except Declined as reason:
+            await write(json.dumps({"declined": str(reason)}))
+        await send({"type": "http.response.body", "body": b""})
+
+    def _read(self, body: bytes) -> CallerRequest:
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            raise Declined("the request is not readable")
+        if message.get("code") != self._code:
+            raise Declined(f"it runs another version or state of Kiwi ({__version__}); stop it with: kiwi serve --stop")
+        caller = CallerRequest.read(message)
+        self.requests += 1
+        return caller
+
+
+@contextlib.asynccontextmanager
+async def _body_deadline() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            yield
+    except (TimeoutError, ClientDisconnect):
+        raise Declined("the request is not readable") from None
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    async with _body_deadline():
+        async for piece in request.stream():
+            body += piece
+            if len(body) > service.MAX_REQUEST:
+                raise Declined("the request is over 1 MB")
+    return bytes(body)
+
+
+async def _while_working(work: Awaitable[Answer]) -> AsyncIterator[str]:
+    """Yield a space every second, then the answer; the work is cancelled when the client has gone."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            yield " "
+            await asyncio.wait([task], timeout=SIGN_SECONDS)
+        try:
+            yield json.dumps(task.result())
+        except Declined as reason:
+            yield json.dumps({"declined": str(reason)})
+    finally:
+        task.cancel()
+
+
+async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield lines with their ends; end with the client, or at a line over `MAX_LINE`."""
+    rest = b""
+    with contextlib.suppress(ClientDisconnect):
+        async for piece in body:
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                yield line + b"\n"
+            if len(rest) > MAX_LINE:
+                return
+        if rest:
+            yield rest
