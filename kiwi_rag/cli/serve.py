@@ -136,6 +136,7 @@ def _listen(host: str, port: int | None) -> socket:
 async def _attend(
     listening: Sequence[socket], idle_seconds: float, app: Services, tokens: TokenFile, names: Sequence[str]
 ) -> None:
+    from kiwi_rag.http import web
     from kiwi_rag.http.api import Api
     from kiwi_rag.mcp.context import ServerContext
 
@@ -145,7 +146,9 @@ async def _attend(
     try:
         async with apps.lend(app) as lent, contextlib.aclosing(ServerContext(lent)) as context:
             context.warm()
-            await Service(Commands(handler), idle_seconds, Api(context), tokens, names).serve(*listening)
+            service = Service(Commands(handler), idle_seconds, Api(context), tokens, names)
+            service.add(web.routes(context))
+            await service.serve(*listening)
     finally:
         handler.close()
         await apps.close()
@@ -205,10 +208,7 @@ def token() -> None:
 @option("--role", choices=("reader", "admin"), default="reader", help="What it may do; an admin indexes and publishes.")
 def new(session: Session, name: str, role: str) -> None:
     """Make a token and print it; it is not stored, and cannot be shown again."""
-    tokens = _tokens(session)
-    if any(one.name == name for one in tokens.all()):
-        raise UsageError(f"there is a token {name!r} already", hint=f"kiwi serve token remove {name}")
-    value = tokens.add(name, Role[role.upper()])
+    value = _tokens(session).add(name, Role[role.upper()])
     session.print_data({"name": name, "role": role, "token": value}, [value])
 
 

@@ -19,7 +19,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -32,10 +32,10 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kiwi_rag.errors import ConfigError, NotFound
+from kiwi_rag.errors import ConfigError, NotFound, StoreBusy, UsageError
 from kiwi_rag.http.limits import with_deadline
 from kiwi_rag.local_service import COMMAND, SESSION, SIGN_IN
-from kiwi_rag.storage.atomic import write_user_file
+from kiwi_rag.storage.atomic import acquire_lock, atomic_write
 
 COOKIE = "kiwi"
 LOGIN = "/login"
@@ -99,10 +99,20 @@ class TokenFile:
             raise ConfigError(message, hint=f"rm {self._path}, then make the tokens anew") from error
 
     def add(self, name: str, role: Role) -> str:
-        """Make a token and return it; it cannot be read again."""
+        """Make a token and return it; it cannot be read again.
+
+        Raises
+        ------
+        UsageError
+            When there is one of this name.
+        """
         value = f"kiwi_{secrets.token_urlsafe(32)}"
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        self._write([*self.all(), Token(name, role.name.lower(), _digest(value), made)])
+        with self._locked():
+            tokens = self.all()
+            if any(one.name == name for one in tokens):
+                raise UsageError(f"there is a token {name!r} already", hint=f"kiwi serve token remove {name}")
+            self._write([*tokens, Token(name, role.name.lower(), _digest(value), made)])
         return value
 
     def remove(self, name: str) -> None:
@@ -113,11 +123,12 @@ class TokenFile:
         NotFound
             When there is none.
         """
-        tokens = self.all()
-        kept = [token for token in tokens if token.name != name]
-        if len(kept) == len(tokens):
-            raise NotFound(f"there is no token {name!r}", hint="kiwi serve token list")
-        self._write(kept)
+        with self._locked():
+            tokens = self.all()
+            kept = [token for token in tokens if token.name != name]
+            if len(kept) == len(tokens):
+                raise NotFound(f"there is no token {name!r}", hint="kiwi serve token list")
+            self._write(kept)
 
     def role_of(self, value: str) -> tuple[Role, str]:
         """Return the role of a token and its name; no role where it is none of these."""
@@ -128,7 +139,16 @@ class TokenFile:
         return Role.NONE, ""
 
     def _write(self, tokens: Sequence[Token]) -> None:
-        write_user_file(self._path, json.dumps([asdict(token) for token in tokens], indent=1).encode() + b"\n")
+        try:
+            atomic_write(self._path, json.dumps([asdict(token) for token in tokens], indent=1).encode() + b"\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {self._path}: {error.strerror}") from error
+
+    def _locked(self) -> AbstractContextManager[object]:
+        hint = "run it again when the other command has ended"
+        return acquire_lock(
+            self._path.with_suffix(".lock"), 10.0, lambda: StoreBusy("the tokens are in use", hint=hint)
+        )
 
 
 def _digest(value: str) -> str:

@@ -59,9 +59,13 @@ class Service:
         self._idle_seconds = idle_seconds
         self._started = self._last_left = time.monotonic()
         self._active, self.url = 0, ""
-        app = Starlette(routes=self._routes(), lifespan=lambda _: api.running())
-        protected = AccessControl(app, tokens, self._logins, names, reader_posts=api.reader_posts)
+        self._app = Starlette(routes=self._routes(), lifespan=lambda _: api.running())
+        protected = AccessControl(self._app, tokens, self._logins, names, reader_posts=api.reader_posts)
         self._server = _Server(uvicorn_config(self._counted(protected)), self.stop, self._is_idle)
+
+    def add(self, pages: Sequence[BaseRoute]) -> None:
+        """Add the routes of the web interface."""
+        self._app.router.routes.extend(pages)
 
     async def serve(self, *listening: socket.socket) -> None:
         """Serve until a client or a signal stops it, or it was idle for too long; finish the running commands."""

@@ -34,7 +34,7 @@ def title_of(hit: SearchResult) -> str:
     return one_line(str(hit.metadata.get("title") or hit.metadata.get("name") or name))
 
 
-def _titles(hit: SearchResult) -> list[str]:
+def titles_of(hit: SearchResult) -> list[str]:
     """Return the title and the headings above the passage, each once."""
     return list(dict.fromkeys([title_of(hit), *map(one_line, hit.passage.heading)]))
 
@@ -45,17 +45,17 @@ def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False, w
     An item is shown as rank, id, tier, signer, score, title, matching lines and place; a document as rank, place,
     title, type, score and matching lines.
     """
-    lines, weights = [], _term_weights(reply)
+    lines, weights = [], term_weights(reply)
     for rank, hit in enumerate(reply.hits, start=1):
         head, above, below = (_document_rows if _is_document(hit) else _item_rows)(hit, explain)
         lines += fold(head, width, style, first=f"{rank:>2}. ")
         lines += [line for row in above for line in fold([row], width, style)]
-        lines += [INDENT + line for line in excerpt(hit.passage.text, weights, width, style, _titles(hit))]
+        lines += [INDENT + line for line in excerpt(hit.passage.text, weights, width, style, titles_of(hit))]
         lines += [line for row in below for line in fold_notice(INDENT + row[0], width, style, row[1])]
     return "\n".join(lines)
 
 
-def _term_weights(reply: SearchReply) -> dict[str, float]:
+def term_weights(reply: SearchReply) -> dict[str, float]:
     """Return the terms of the query, corrected, with their weights; without an explanation they count the same."""
     if explanation := reply.explanation:
         return bm25_weights(explanation.statistics, explanation.terms)
@@ -228,7 +228,7 @@ def _item_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Rows]:
     signer = (f"{mark} {safe(hit.principal)}", "ok" if is_verified else "bad")
     address = (f"{hit.ref.item_id}@{hit.ref.version}", "id")
     head = [address, (hit.ref.item_type, ""), (tiers, ""), signer, (f"{hit.score:.3f}", "")]
-    above = [(" > ".join(_titles(hit)), "title")]
+    above = [(" > ".join(titles_of(hit)), "title")]
     above += [("shadows " + safe(", ".join(hit.shadows)), "bad")] if hit.shadows else []
     above += [(safe(str(hit.conflict)), "bad")] if hit.conflict else []
     above += [(f"the same as {_copies(hit)}", "dim")] if hit.duplicates else []
@@ -259,7 +259,7 @@ def _document_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Row
     passage = hit.passage
     location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.state.changed else ''}"
     kind = safe(f"{hit.metadata.get('file_type', '')}/{passage.kind}")
-    head = [(location, "id"), (" > ".join(_titles(hit)), "title"), (kind, "dim"), (f"{hit.score:.3f}", "")]
+    head = [(location, "id"), (" > ".join(titles_of(hit)), "title"), (kind, "dim"), (f"{hit.score:.3f}", "")]
     parts = [f"{name} {part:.4g}" if isinstance(part, float) else f"{name} {part}" for name, part in hit.parts.items()]
     copies = [(f"also in {_copies(hit)}", "dim")] if hit.duplicates else []
     return head, [], [*copies, *([(", ".join(parts), "")] if explain else [])]

@@ -1,0 +1,51 @@
+// What pages do only with JavaScript: the theme's switch, the keyboard, and copy buttons.
+"use strict";
+
+const button = document.getElementById("theme");
+button.hidden = false;
+button.addEventListener("click", () => {
+  const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const now = document.documentElement.dataset.theme || system;
+  const next = now === "dark" ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  localStorage.setItem("theme", next);
+});
+
+const typing = (element) => element.matches("input:not([type=checkbox]):not([type=range]), select, textarea");
+const hits = () => [...document.querySelectorAll(".hit")];
+
+const keys = {
+  "/": () => (document.getElementById("q") || document.getElementById("find")).focus(),
+  j: () => move(1),
+  k: () => move(-1),
+  e: () => {
+    const details = document.activeElement.closest(".hit")?.querySelector("details");
+    if (details) details.open = !details.open;
+  },
+  Enter: () => document.activeElement.matches(".hit") && document.activeElement.querySelector("h3 a")?.click(),
+};
+
+function move(step) {
+  const all = hits();
+  const at = all.indexOf(document.activeElement.closest(".hit"));
+  all[Math.max(0, Math.min(all.length - 1, at + step))]?.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (typing(event.target)) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (!(event.key in keys)) return;
+  if (event.key !== "Enter") event.preventDefault();
+  keys[event.key]();
+});
+
+document.addEventListener("click", async (event) => {
+  const code = event.target.closest("code.copy");
+  if (!code) return;
+  await navigator.clipboard.writeText(code.textContent);
+  code.dataset.copied = "copied";
+  setTimeout(() => delete code.dataset.copied, 1500);
+});

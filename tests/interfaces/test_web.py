@@ -1,0 +1,278 @@
+"""`kiwi serve` on its port: who may call, REST, MCP by role, and the pages, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.interfaces.conftest import Kiwi
+from tests.interfaces.test_mcp_http import INITIALIZE
+from tests.interfaces.test_serve import at, serving
+
+HOSTILE = '<script>alert(1)</script> <img src=x onerror=alert(2)> [go](javascript:alert(3)) "quoted" & more'
+
+
+@pytest.fixture(scope="module")
+def user(acme: Kiwi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
+    """A user whose service runs in a workspace with a document that is made to be executed."""
+    folder = tmp_path_factory.mktemp("web")
+    folder.chmod(0o755)
+    mine = at(acme.at(acme.cwd), tmp_path_factory.mktemp("run"), KIWI_PORT="0")
+    docs = mine.cwd / "docs"
+    docs.mkdir(exist_ok=True)
+    (docs / "hostile.md").write_text(f"# Rolling back {HOSTILE}\n\nTo roll back a release: {HOSTILE}\n")
+    mine.run("workspace", "index", ".")
+    with serving(mine):
+        yield mine
+
+
+@pytest.fixture(scope="module")
+def url(user: Kiwi) -> str:
+    return user.json("status")["service"]["url"]
+
+
+def with_token(user: Kiwi, url: str, role: str) -> Iterator[httpx.Client]:
+    token = user.run("serve", "token", "new", f"a-{role}", "--role", role).stdout.strip()
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+        yield client
+    user.run("serve", "token", "remove", f"a-{role}")
+
+
+@pytest.fixture(scope="module")
+def reader(user: Kiwi, url: str) -> Iterator[httpx.Client]:
+    yield from with_token(user, url, "reader")
+
+
+@pytest.fixture(scope="module")
+def admin(user: Kiwi, url: str) -> Iterator[httpx.Client]:
+    yield from with_token(user, url, "admin")
+
+
+@pytest.fixture(scope="module")
+def browser(user: Kiwi, url: str) -> Iterator[httpx.Client]:
+    """A browser that `kiwi ui` has opened."""
+    with httpx.Client(base_url=url, follow_redirects=True, timeout=60) as client:
+        first = client.get(user.run("ui", "--no-browser").stdout.strip())
+        assert first.status_code == 200
+        assert str(first.url) == f"{url}/"
+        yield client
+
+
+def test_it_says_whether_it_is_ready(url: str) -> None:
+    answer = httpx.get(f"{url}/health")
+    assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+
+
+def test_without_a_token_nothing_is_told(url: str) -> None:
+    for path in ("/", "/search?q=x", "/item?ref=x", "/settings", "/api/v1/status", "/api/v1/openapi.json", "/mcp"):
+        answer = httpx.get(f"{url}{path}", headers={"Authorization": "Bearer kiwi_guessed"})
+        assert answer.status_code == 401, path
+        assert "kiwi ui" in answer.json()["error"]["hint"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:27500", "", "["])
+def test_another_name_of_this_address_is_refused(admin: httpx.Client, host: str) -> None:
+    for path in ("/health", "/api/v1/status", "/"):
+        assert admin.get(path, headers={"Host": host}).status_code in (400, 421), path
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://127.0.0.1:1"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {},
+    ],
+    ids=str,
+)
+def test_a_page_of_another_site_changes_nothing(browser: httpx.Client, headers: dict[str, str]) -> None:
+    answer = browser.post("/api/v1/workspace/reindex", json={}, headers=headers)
+    assert answer.status_code == 403
+    assert "another site" in answer.json()["error"]["message"]
+
+
+def test_the_page_itself_may(browser: httpx.Client, url: str) -> None:
+    for headers in ({"Sec-Fetch-Site": "same-origin", "Origin": url}, {"Origin": url}):
+        assert browser.post("/api/v1/workspace/reindex", json={}, headers=headers).status_code == 200
+
+
+def test_an_address_signs_in_once_and_its_token_is_in_no_log(user: Kiwi, url: str) -> None:
+    address = user.run("ui", "--no-browser").stdout.strip()
+    first, second = httpx.get(address), httpx.get(address)
+    assert (first.status_code, first.headers["location"], second.status_code) == (303, "/", 403)
+    cookie = first.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    assert first.headers["referrer-policy"] == "no-referrer"
+    assert httpx.get(f"{url}/login").status_code == 403
+    logs = [path for path in (user.home / ".ai").rglob("*.jsonl*") if path.is_file()]
+    secrets = (address.rpartition("=")[2], cookie.partition("=")[2].partition(";")[0])
+    assert not any(secret in path.read_text(errors="replace") for path in logs for secret in secrets)
+
+
+def test_what_a_reader_may(reader: httpx.Client, admin: httpx.Client) -> None:
+    assert reader.get("/api/v1/search", params={"query": "undo a bad release"}).status_code == 200
+    assert reader.post("/api/v1/workspace/search", json={"query": "roll back"}).status_code == 200
+    for path in ("workspace/reindex", "workspace/update", "publish", "service/stop"):
+        answer = reader.post(f"/api/v1/{path}", json={})
+        assert answer.status_code == 403, path
+        assert answer.json()["error"]["hint"] == "use a token of an admin"
+    for path in ("command", "session", "sign-in"):
+        assert admin.post(f"/api/v1/{path}", json={}).status_code == 403, path
+
+
+def test_a_token_that_was_removed_is_refused(user: Kiwi, url: str) -> None:
+    token = user.run("serve", "token", "new", "short-lived").stdout.strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    assert httpx.get(f"{url}/api/v1/status", headers=headers).status_code == 200
+    assert "there is a token" in user.run("serve", "token", "new", "short-lived", expect=2).stderr
+    stored = user.home / ".ai/tokens.json"
+    assert token not in stored.read_text()
+    assert stored.stat().st_mode & 0o777 == 0o600
+    user.run("serve", "token", "remove", "short-lived")
+    assert httpx.get(f"{url}/api/v1/status", headers=headers).status_code == 401
+    assert "there is no token" in user.run("serve", "token", "remove", "short-lived", expect=1).stderr
+    assert "short-lived" not in user.run("serve", "token", "list").stdout
+
+
+def test_rest_answers_as_the_tools_do(reader: httpx.Client, user: Kiwi) -> None:
+    found = reader.get("/api/v1/search", params={"query": "undo a bad release", "limit": 3}).json()
+    same = reader.post("/api/v1/search", json={"query": "undo a bad release", "limit": 3}).json()
+    assert [hit["ref"] for hit in found["hits"]] == [hit["ref"] for hit in same["hits"]]
+    assert found["hits"][0]["item_id"] == user.json("search", "undo a bad release")["hits"][0]["item_id"]
+    item = reader.get("/api/v1/item", params={"ref": found["hits"][0]["ref"]}).json()
+    assert item["digest"] == found["hits"][0]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "status"),
+    [
+        ("search", {}, 400), ("search", {"query": ""}, 400), ("search", {"query": "x", "limit": "many"}, 400),
+        ("search", {"query": "x", "nonsense": 1}, 400), ("item", {"ref": "acme/no/such"}, 404),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bad_input_is_an_error_with_a_hint(reader: httpx.Client, path: str, sent: dict, status: int) -> None:
+    for answer in (reader.get(f"/api/v1/{path}", params=sent), reader.post(f"/api/v1/{path}", json=sent)):
+        assert answer.status_code == status
+        assert answer.json()["error"]["hint"]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"query": "' + b"x" * 10_000_000])
+def test_a_body_that_is_no_object_or_too_long_harms_nobody(reader: httpx.Client, body: bytes) -> None:
+    assert reader.post("/api/v1/search", content=body).status_code == 400
+    assert reader.get("/health").status_code == 200
+
+
+def test_openapi_describes_every_route(reader: httpx.Client) -> None:
+    described = reader.get("/api/v1/openapi.json").json()
+    assert described["openapi"].startswith("3.1")
+    assert "post" in described["paths"]["/api/v1/search"]
+    assert "get" not in described["paths"]["/api/v1/publish"]
+    for path, operations in described["paths"].items():
+        for operation in operations.values():
+            assert operation["summary"] and operation["description"], path
+
+
+def test_agents_get_the_tools_of_their_role(reader: httpx.Client, admin: httpx.Client) -> None:
+    accept = {"Accept": "application/json, text/event-stream"}
+
+    def listed(client: httpx.Client) -> set[str]:
+        begun = client.post("/mcp", json=INITIALIZE, headers=accept)
+        assert begun.status_code == 200
+        session = accept | {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=session)
+        answer = client.post("/mcp", json={"jsonrpc": "2.0", "id": 2, "method": "tools/list"}, headers=session)
+        data = next(line for line in answer.text.splitlines() if line.startswith("data: {"))
+        return {tool["name"] for tool in json.loads(data.removeprefix("data: "))["result"]["tools"]}
+
+    reading, all_of_them = listed(reader), listed(admin)
+    assert "workspace_search" in reading
+    assert all_of_them - reading == {"reindex_documents", "update_files"}
+
+
+PAGES = ["/", "/search", "/search?q=undo+a+bad+release", "/search?q=roll+back&scope=workspace&explain=on", "/settings"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_obey_their_own_policy(browser: httpx.Client, path: str) -> None:
+    page = browser.get(path)
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert not re.search(r"<script(?![^>]*src=)|<style|<[^<>]*(\s(style|on\w+)=|javascript:)", page.text)
+    for address in re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text):
+        file = browser.get(address)
+        assert file.status_code == 200
+        assert "immutable" in file.headers["cache-control"]
+
+
+def test_retrieved_text_is_escaped_and_its_matches_marked(browser: httpx.Client) -> None:
+    page = browser.get("/search", params={"q": "rolling back", "scope": "workspace", "explain": "on"}).text
+    assert "docs/hostile.md" in page
+    assert "<mark>" in page
+    assert "<script>alert" not in page and "<img src=x" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_search_of_everything_shows_items_and_documents(browser: httpx.Client) -> None:
+    page = browser.get("/search", params={"q": "undo a bad release"}).text
+    assert re.search(r"Items <small>\d+ in \d+ ms", page) and re.search(r"Documents <small>", page)
+    ref = re.search(r'href="(/item\?ref=[^"]+)"', page)
+    assert ref
+    item = browser.get(ref[1].replace("&amp;", "&"))
+    assert item.status_code == 200
+    assert "verified just now: signed by ada@acme.example" in item.text
+
+
+def test_a_part_of_the_page_is_all_that_a_live_search_loads(browser: httpx.Client) -> None:
+    part = browser.get("/search", params={"q": "roll back", "alpha": "0"}, headers={"HX-Request-Type": "partial"}).text
+    assert "<html" not in part and 'class="hits"' in part
+    by_words = browser.get("/search", params={"q": "roll back", "alpha": "0"}).text
+    assert part.split("<ol", 1)[1].split("</ol>")[0] == by_words.split("<ol", 1)[1].split("</ol>")[0]
+
+
+def test_alpha_ranks_again(browser: httpx.Client) -> None:
+    def scores(alpha: str) -> list[str]:
+        page = browser.get("/search", params={"q": "undo a bad release", "alpha": alpha, "scope": "local"}).text
+        return re.findall(r"Score ([\d.]+)", page)
+
+    assert scores("0") != scores("1")
+
+
+@pytest.mark.parametrize("query", ["k=999999", "alpha=2", "alpha=nan", "scope=../../etc", "kind=poem", "k=-1", "k=x"])
+def test_a_value_that_no_field_has_is_the_default(browser: httpx.Client, query: str) -> None:
+    assert browser.get(f"/search?q=roll+back&{query}").status_code == 200
+
+
+def test_an_error_is_a_page_with_what_to_do_next(browser: httpx.Client) -> None:
+    for path, status in (("/item?ref=acme/no/such", 404), ("/item", 400), ("/item?ref=%00", 400)):
+        page = browser.get(path)
+        assert page.status_code == status, path
+        assert "→" in page.text
+
+
+def test_another_address_needs_a_token_first(kiwi: Kiwi, tmp_path: Path) -> None:
+    kiwi.run("init")
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    refused = at(kiwi, run).run_process("serve", "--host", "0.0.0.0", "--port", "0", expect=2)
+    assert "0.0.0.0 can be reached from other machines, and there is no token" in refused.stderr
+    assert "kiwi serve token new" in refused.stderr
+
+
+def test_ui_starts_a_service_where_none_runs(ready: Kiwi, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    user = at(ready, run, KIWI_PORT="0")
+    try:
+        address = user.run_process("ui", "--no-browser").stdout.strip()
+        assert httpx.get(address).status_code == 303
+    finally:
+        user.run("serve", "--stop", expect=None)
