@@ -11,25 +11,23 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from socket import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kiwi_rag.cli.command_handler import CommandHandler
 from kiwi_rag.cli.session import Group, Session, command, option
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.http import server
-from kiwi_rag.http.access import Role, TokenFile
-from kiwi_rag.http.address import is_loopback, listen, url_of
-from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.commands import Commands
-from kiwi_rag.http.server import Service
+from kiwi_rag.http import lock
 from kiwi_rag.local_service import LOCK_NAME, SERVICE, SIGN_IN, STOP, Declined, client, run_folder, systemd
 from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load, parse_names
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 
+if TYPE_CHECKING:
+    from kiwi_rag.http.access import TokenFile
+
+# `kiwi mcp` answers its first line before the modules of an HTTP server are imported, so functions import them.
 _EXAMPLES = """\b
 Example: kiwi mcp                            serve one client over stdio
          kiwi mcp --http --port 8765         serve several clients on 127.0.0.1
@@ -112,6 +110,8 @@ def serve(ctx: click.Context, /, stop: bool, install: bool, uninstall: bool, **o
 
 
 def _serve(session: Session, idle_exit: int | None, host: str, port: int | None, names: Sequence[str]) -> None:
+    from kiwi_rag.http.address import is_loopback, url_of
+
     app = session.app()
     tokens = _tokens(session)
     if not is_loopback(host) and not tokens.all():
@@ -119,7 +119,7 @@ def _serve(session: Session, idle_exit: int | None, host: str, port: int | None,
         raise UsageError(f"{host} can be reached from other machines, and there is no token", hint=hint)
     session.start_logging(app)
     minutes = IDLE_MINUTES if idle_exit is None else idle_exit
-    with server.listening(_folder(session)) as line, _listen(host, port) as web:
+    with lock.listening(_folder(session)) as line, _listen(host, port) as web:
         session.notify(f"serving at {line.getsockname()} and {url_of(web)}; stop with Ctrl-C or kiwi serve --stop")
         asyncio.run(_attend([line, web], minutes * 60.0 if minutes else math.inf, app, tokens, names))
     session.notify("the service has stopped")
@@ -127,6 +127,8 @@ def _serve(session: Session, idle_exit: int | None, host: str, port: int | None,
 
 def _listen(host: str, port: int | None) -> socket:
     """Listen on a port; where none was named and the usual one is taken, on any free one."""
+    from kiwi_rag.http.address import listen
+
     if port is None:
         with contextlib.suppress(UsageError):
             return listen(host, PORT)
@@ -136,8 +138,12 @@ def _listen(host: str, port: int | None) -> socket:
 async def _attend(
     listening: Sequence[socket], idle_seconds: float, app: Services, tokens: TokenFile, names: Sequence[str]
 ) -> None:
+    from kiwi_rag.cli.command_handler import CommandHandler
     from kiwi_rag.http import web
     from kiwi_rag.http.api import Api
+    from kiwi_rag.http.apps import Apps
+    from kiwi_rag.http.commands import Commands
+    from kiwi_rag.http.server import Service
     from kiwi_rag.mcp.context import ServerContext
 
     apps = Apps()
@@ -156,14 +162,14 @@ async def _attend(
 
 def _stop(session: Session) -> None:
     folder = _folder(session)
-    if not server.is_running(folder):
+    if not lock.is_running(folder):
         session.notify("the service is not running")
         return
     try:
         reply = client.call(str(folder), STOP, {})
     except Declined as reason:
         raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
-    if all(server.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
+    if all(lock.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
         message = f"the service in {folder} received the request to stop, but still runs"
         raise KiwiError(message, hint=_kill_hint(folder))
     session.notify(f"the service has stopped (process {reply.get('pid')})")
@@ -171,7 +177,7 @@ def _stop(session: Session) -> None:
 
 def _install(session: Session, minutes: int) -> None:
     environ = session.environment()
-    if server.is_running(_folder(session)) and not systemd.path_of(environ).exists():
+    if lock.is_running(_folder(session)) and not systemd.path_of(environ).exists():
         hint = "kiwi serve --stop, then kiwi serve --install"
         raise KiwiError("a service that systemd did not start is running", hint=hint)
     path = systemd.install(["serve", "--idle-exit", str(minutes)], environ)
@@ -195,6 +201,8 @@ def _kill_hint(folder: Path) -> str:
 
 
 def _tokens(session: Session) -> TokenFile:
+    from kiwi_rag.http.access import TokenFile
+
     return TokenFile(session.app().user_dir / "tokens.json")
 
 
@@ -208,6 +216,8 @@ def token() -> None:
 @option("--role", choices=("reader", "admin"), default="reader", help="What it may do; an admin indexes and publishes.")
 def new(session: Session, name: str, role: str) -> None:
     """Make a token and print it; it is not stored, and cannot be shown again."""
+    from kiwi_rag.http.access import Role
+
     value = _tokens(session).add(name, Role[role.upper()])
     session.print_data({"name": name, "role": role, "token": value}, [value])
 
@@ -232,7 +242,7 @@ def remove(session: Session, name: str) -> None:
 def ui(session: Session, no_browser: bool) -> None:
     """Open the web interface in a browser that is signed in; start the local service if none runs."""
     folder = _folder(session)
-    if not server.is_running(folder):
+    if not lock.is_running(folder):
         _start(folder)
     try:
         url = str(client.call(str(folder), SIGN_IN, {})["url"])

@@ -20,7 +20,8 @@ from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.access import TokenFile
 from kiwi_rag.http.apps import Apps
 from kiwi_rag.http.commands import CallerRequest, Commands
-from kiwi_rag.http.server import Service, is_running, listening
+from kiwi_rag.http.lock import is_running, listening
+from kiwi_rag.http.server import Service
 from kiwi_rag.local_service import Declined, client, systemd
 from kiwi_rag.services import Services
 
