@@ -1,10 +1,11 @@
 """The index of real trees of documents: how soon words find them, and what the whole run takes beside raw encoding.
 
-Run: ``python -m benchmarks.documents [--rounds 5] FOLDER...``. Prints one JSON object: for each folder the median and
-the spread of its rounds. A round copies the folder, runs ``kiwi workspace index`` with an empty cache in a process of
-its own, and looks into its catalog meanwhile, from the start of the command on: when 95% of the files that are indexed
-in the end are found by words. Then the very same passages are encoded alone, all at once and without a cache, in a
-process whose model is loaded; and an unchanged tree is indexed again, beside walking it. It is no part of
+Run: ``python -m benchmarks.documents [--rounds 5] [--whole 1] FOLDER...``. Prints one JSON object: for each folder the
+median and the spread of its rounds; those after the first ``--whole`` are interrupted when words find the files, and
+are of ``words_seconds`` alone. A round copies the folder, runs ``kiwi workspace index`` with an empty cache in a
+process of its own, and looks into its catalog meanwhile, from the start of the command on: when 95% of the files that
+are indexed in the end are found by words. Then the very same passages are encoded alone, all at once and without a
+cache, in a process whose model is loaded; and an unchanged tree is indexed again, beside walking it. It is no part of
 ``make bench``, for the trees are its arguments.
 """
 
@@ -15,6 +16,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tempfile
@@ -40,15 +42,17 @@ COVERED = 0.95
 STEP_SECONDS = 0.05
 
 
-def measure(folder: Path, rounds: int) -> dict[str, Any]:
+def measure(folder: Path, rounds: int, whole: int) -> dict[str, Any]:
     """Return the figures of one tree."""
-    turns = [_turn(folder) for _ in range(rounds)]
+    turns = [_turn(folder) for _ in range(min(rounds, whole))]
     first = turns[0]
+    words = [turn["words"] for turn in turns]
+    words += [_words_alone(folder, COVERED * first["files"]) for _ in range(rounds - len(turns))]
     return {
         "tree": folder.name,
         **{name: first[name] for name in ("files", "passages")},
-        "words_seconds": spread([turn["words"] for turn in turns], 2),
-        "words_seconds_per_8000_passages": spread([turn["words"] * 8_000 / turn["passages"] for turn in turns], 2),
+        "words_seconds": spread(words, 2),
+        "words_seconds_per_8000_passages": spread([seconds * 8_000 / first["passages"] for seconds in words], 2),
         "whole_seconds": spread([turn["whole"] for turn in turns], 1),
         "encode_seconds": spread([turn["encode"] for turn in turns], 1),
         "encode_passages_per_second": spread([turn["texts"] / turn["encode"] for turn in turns], 1),
@@ -67,12 +71,29 @@ def _turn(folder: Path) -> dict[str, Any]:
         return {**command, **asyncio.run(_beside(place))}
 
 
+def _words_alone(folder: Path, files: float) -> float:
+    """Return the seconds after which words find so many files; the command is interrupted then."""
+    with tempfile.TemporaryDirectory(prefix="kiwi-bench-") as scratch:
+        place = Place.below(Path(scratch))
+        shutil.copytree(folder, place.project, dirs_exist_ok=True)
+        started = time.perf_counter()
+        with _started(place) as process:
+            while _count(place.project, "items") < files and process.poll() is None:
+                time.sleep(STEP_SECONDS)
+            seconds = time.perf_counter() - started
+            process.send_signal(signal.SIGINT)
+        return seconds
+
+
+def _started(place: Place) -> subprocess.Popen[bytes]:
+    command = [*KIWI, "-q", "workspace", "index", "."]
+    return subprocess.Popen(command, env=dict(place.env), cwd=place.project, stdout=subprocess.DEVNULL)
+
+
 def _command(place: Place) -> dict[str, Any]:
     """Run the command; return its seconds, its peak of memory, and when words found `COVERED` of the files."""
     started = time.perf_counter()
-    process = subprocess.Popen(
-        [*KIWI, "-q", "workspace", "index", "."], env=dict(place.env), cwd=place.project, stdout=subprocess.DEVNULL
-    )
+    process = _started(place)
     seen: list[tuple[float, int]] = []
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -132,9 +153,10 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--whole", type=int, default=1, help="how many of the rounds run to their end")
     parser.add_argument("folders", type=Path, nargs="+")
     given = parser.parse_args()
-    print(json.dumps([measure(folder, given.rounds) for folder in given.folders], indent=1))
+    print(json.dumps([measure(folder, given.rounds, given.whole) for folder in given.folders], indent=1))
 
 
 if __name__ == "__main__":
