@@ -144,6 +144,7 @@ async def _attend(
     from kiwi_rag.http.apps import Apps
     from kiwi_rag.http.commands import Commands
     from kiwi_rag.http.server import Service
+    from kiwi_rag.http.web.workspaces import Workspaces
     from kiwi_rag.mcp.context import ServerContext
 
     apps = Apps()
@@ -153,8 +154,9 @@ async def _attend(
         async with apps.lend(app) as lent, contextlib.aclosing(ServerContext(lent)) as context:
             context.warm()
             service = Service(Commands(handler), idle_seconds, Api(context), tokens, names)
-            service.add(web.routes(context))
-            await service.serve(*listening)
+            async with contextlib.aclosing(workspaces := Workspaces(context, apps)):
+                service.add(web.routes(context, workspaces))
+                await service.serve(*listening)
     finally:
         handler.close()
         await apps.close()

@@ -6,6 +6,7 @@ POST alone. ``/api/v1/openapi.json`` describes all of it, from the tools' own sc
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,9 +25,14 @@ from kiwi_rag.http.limits import RawRoute
 from kiwi_rag.mcp.context import ServerContext, trace_call
 from kiwi_rag.mcp.server import build
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, TITLE, Tool, Toolset, load
+from kiwi_rag.services import Services
+from kiwi_rag.validation.audit import AuditEvent
 
 ROOT = "/api/v1"
 MAX_BODY = 4 << 20
+MAX_RECORDED = 200
+"""Characters of an argument in an audit record."""
+SECRETS = frozenset({"passphrase", "token", "confirmed"})
 PATHS = {
     "status": "kiwi_status", "search": "kiwi_search", "item": "kiwi_get", "validate": "kiwi_validate",
     "publish": "kiwi_publish", "workspace/search": "workspace_search", "workspace/stats": "workspace_index_stats",
@@ -99,6 +105,8 @@ class Api:
 
     def _endpoint(self, tool: Tool) -> Any:
         async def call(request: Request) -> JSONResponse:
+            arguments: Mapping[str, Any] = {}
+            outcome = "ok"
             try:
                 with trace_call(tool.name) as traced:
                     arguments = tool.parse_arguments(await _arguments(request, tool))
@@ -106,7 +114,11 @@ class Api:
                     traced.record_answer(answer.data)
                 return JSONResponse(answer.data)
             except KiwiError as error:
+                outcome = error.code
                 return error_response(error)
+            finally:
+                if tool.changes != "nothing":
+                    await record(self._context.app, request, arguments, outcome)
 
         return call
 
@@ -116,6 +128,13 @@ class Api:
 
 async def _no_report(_message: str) -> None:
     """Drop a progress report: a REST call has one answer."""
+
+
+async def record(app: Services, request: Request, given: Mapping[str, Any], outcome: str) -> None:
+    """Append an audit record of what an admin did or tried: the path, who, the arguments, and the outcome."""
+    shown = {name: str(value)[:MAX_RECORDED] for name, value in given.items() if name not in SECRETS}
+    details = {"caller": request.state.caller, "outcome": outcome, **shown}
+    await asyncio.to_thread(app.audit.append, AuditEvent("admin", request.url.path, "", "", details))
 
 
 def error_response(error: KiwiError) -> JSONResponse:

@@ -1,13 +1,14 @@
 """The web interface: pages that a server renders, useful without JavaScript and live with it.
 
-A page is a function of a request to a template's name and values; ``pages`` has them. Templates escape everything, and
-retrieved text is never rendered as HTML.
+A section has the pages of one subject and what their forms do; ``page`` says how. Templates escape everything, and
+retrieved text is never rendered as HTML. A form is carried out and then shows a page, so that it works without
+JavaScript; each leaves an audit record.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,30 +17,31 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from kiwi_rag import __version__
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.http.api import error_response
-from kiwi_rag.http.web.pages import MARK_BEGIN, MARK_END, Page, Pages
+from kiwi_rag.http.api import error_response, record
+from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
+from kiwi_rag.http.web.pages import MARK_BEGIN, MARK_END, Pages
+from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 
 STATIC = Path(__file__).with_name("static")
 
 
-def routes(context: ServerContext) -> list[BaseRoute]:
+def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
-    pages = Pages(context)
-    paths: dict[str, Callable[[Request], Awaitable[Page]]] = {
-        "/": pages.home,
-        "/search": pages.search,
-        "/item": pages.item,
-        "/settings": pages.settings,
-    }
-    files = GZipMiddleware(_Cached(directory=STATIC))
-    return [*(Route(path, _endpoint(page)) for path, page in paths.items()), Mount("/static", files)]
+    sections: Sequence[Section] = [Pages(context)]
+    notes = Notes()
+    found: list[BaseRoute] = []
+    for section in sections:
+        found += [Route(path, _page(show, notes)) for path, show in section.pages.items()]
+        found += [Route(path, _action(run, context, notes), methods=["POST"]) for path, run in section.actions.items()]
+        found += [Route(path, _stream(answer)) for path, answer in section.streams.items()]
+    return [*found, Mount("/static", GZipMiddleware(_Cached(directory=STATIC)))]
 
 
 class _Cached(StaticFiles):
@@ -52,18 +54,57 @@ class _Cached(StaticFiles):
         return response
 
 
-def _endpoint(page: Callable[[Request], Awaitable[Page]]) -> Callable[[Request], Awaitable[HTMLResponse]]:
-    async def render(request: Request) -> HTMLResponse:
+def _page(show: ShowPage, notes: Notes) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
         try:
-            shown = await page(request)
+            return _render(request, await show(request), notes.take(request.query_params.get("note", "")))
         except KiwiError as error:
-            shown = Page("error.html", {"error": error.as_dict()}, error_response(error).status_code)
-        # htmx replaces a part of the page; the whole page is the same part with a frame.
-        partly = request.headers.get("hx-request-type") == "partial" and shown.part
-        template = _environment().get_template(shown.part if partly else shown.template)
-        return HTMLResponse(template.render(request=request, **shown.values), shown.status)
+            return _render(request, _error_page(error))
 
-    return render
+    return answer
+
+
+def _action(run: RunAction, context: ServerContext, notes: Notes) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        form, outcome = Form(), "ok"
+        try:
+            form = await read_form(request)
+            done = await run(form)
+        except Unconfirmed as asked:
+            outcome = ""
+            values = {"question": asked.question, "label": asked.label, "fields": form.multi_items()}
+            return _render(request, Page("confirm.html", values))
+        except KiwiError as error:
+            outcome = error.code
+            return _render(request, _error_page(error))
+        finally:
+            if outcome:
+                await record(context.app, request, dict(form), outcome)
+        separator = "&" if "?" in done.path else "?"
+        return RedirectResponse(f"{done.path}{separator}note={notes.keep(done.message)}", 303)
+
+    return answer
+
+
+def _stream(answer: Stream) -> Stream:
+    async def guarded(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except KiwiError as error:
+            return error_response(error)
+
+    return guarded
+
+
+def _error_page(error: KiwiError) -> Page:
+    return Page("error.html", {"error": error.as_dict()}, error_response(error).status_code)
+
+
+def _render(request: Request, shown: Page, note: str = "") -> HTMLResponse:
+    # htmx replaces a part of the page; the whole page is the same part with a frame.
+    partly = request.headers.get("hx-request-type") == "partial" and shown.part
+    template = _environment().get_template(shown.part if partly else shown.template)
+    return HTMLResponse(template.render(request=request, note=note, **shown.values), shown.status)
 
 
 @cache

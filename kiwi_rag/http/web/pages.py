@@ -14,6 +14,7 @@ from kiwi_rag.collection import SOURCES
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.model import ITEM_TYPES, SearchQuery, SearchReply, SearchResult
@@ -28,16 +29,6 @@ SNIPPET_COLUMNS = 96
 MAX_LIMIT = 50
 SCOPES = ("everything", "workspace", *SOURCES)
 _FILTERS = ("category", "author", "namespace", "signer", "service", "domain", "path")
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A template, its values, and the template of the part that changes without a new page."""
-
-    template: str
-    values: Mapping[str, Any]
-    status: int = 200
-    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +94,14 @@ class Pages:
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
+
+    actions: Mapping[str, RunAction] = {}
+    streams: Mapping[str, Stream] = {}
+
+    @property
+    def pages(self) -> Mapping[str, ShowPage]:
+        """The pages, by path."""
+        return {"/": self.home, "/search": self.search, "/item": self.item, "/settings": self.settings}
 
     async def home(self, _request: Request) -> Page:
         """Show the collections, what needs attention, and the search box."""
