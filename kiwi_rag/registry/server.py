@@ -325,8 +325,7 @@ def _shut_down(root: Path, *, wait: bool = True) -> bool:
 
 
 def _hangs(root: Path) -> RegistryUnreachable:
-    pid_file = root / "data" / "postmaster.pid"
-    hint = f"see {root / 'log'}, and end the process whose id is the first line of {pid_file}"
+    hint = f"see {root / 'log'}, and end the process whose id is the first line of {root / 'data/postmaster.pid'}"
     return RegistryUnreachable("the registry's server has been starting or stopping for half a minute", hint=hint)
 
 
