@@ -127,9 +127,11 @@ class _Handlers:
     def __init__(self, context: ServerContext, tools: Sequence[Tool]) -> None:
         self._context = context
         self._tools = {tool.name: tool for tool in tools}
+        self._listed = list(map(listed_tool, tools))
 
     async def list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=list(map(listed_tool, self._tools.values())))
+        """List the tools; the SDK asks at every call, too, to check its headers against the tool's schema."""
+        return types.ListToolsResult(tools=self._listed)
 
     async def call_tool(self, request: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = self._tools.get(params.name)

@@ -6,7 +6,6 @@ Of documents, passages with nearly the same text are recognised here (`CopyIndex
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -107,11 +106,10 @@ class ItemChoice(Choice):
 
         The chosen hit must be of the same tier: no tier's unverified metadata may keep out what another tier has.
         """
-        likeness = _likeness(hit.candidate.metadata)
         return any(
             chosen.tier == hit.tier
             and len(self._duplicates.get(chosen.content_key, ())) >= MAX_NAMED
-            and _likeness(chosen.metadata) == likeness
+            and _likeness(chosen.metadata) == _likeness(hit.candidate.metadata)
             for chosen in self.hits
         )
 
@@ -223,7 +221,7 @@ def resolve_cap(per_signer: int | None, limit: int, signers: int) -> int | None:
 
 def _likeness(metadata: Mapping[str, object]) -> str:
     """Return what copies of an item have in common before they are fetched: the signed metadata without the name."""
-    return json.dumps({name: metadata[name] for name in sorted(metadata) if name != "name"}, default=str)
+    return repr([(name, metadata[name]) for name in sorted(metadata) if name != "name"])  # a third of JSON's time
 
 
 COPY_SHARE = 0.9

@@ -43,6 +43,7 @@ MAX_INDEX_PAYLOAD_BYTES = 4 << 20
 _LIMITS = {ITEM_PREDICATE: MAX_PAYLOAD_BYTES, INDEX_PREDICATE: MAX_INDEX_PAYLOAD_BYTES}
 MAX_METADATA_BYTES = 64 << 10
 MAX_FILES = 200
+_MAX_REMEMBERED = 16 << 10
 MAX_NESTING = 64  # the limit of kiwi.canonical_json in the registry, too
 MAX_SIGNATURE_FILE_BYTES = 2 << 20
 MAX_PATH_CHARACTERS = 1024
@@ -153,13 +154,17 @@ def _payload(predicate_type: str, item: Item, own: Mapping[str, Any], registry: 
 
 
 def parse_item(data: bytes) -> ItemStatement:
-    """Parse an item's payload, strictly.
+    """Parse an item's payload, strictly. What small ones say is remembered: it depends on the bytes alone.
 
     Raises
     ------
     MalformedEnvelope
         When it is too large, not strict JSON, not canonical, or not an item's statement.
     """
+    return _parse_small_item(data) if len(data) <= _MAX_REMEMBERED else _parse_item(data)
+
+
+def _parse_item(data: bytes) -> ItemStatement:
     digests, predicate = _parse(data, ITEM_PREDICATE, _ITEM_MEMBERS)
     try:
         ref = ItemRef(_item_type(predicate["item_type"]), check_item_id(predicate["item_id"]), predicate["version"])
@@ -172,6 +177,9 @@ def parse_item(data: bytes) -> ItemStatement:
         raise MalformedEnvelope("'executables' are not distinct names of files in order")
     common = predicate["registry"], ref, digests, predicate["metadata"], parse_time(predicate["signed_at"])
     return ItemStatement(*common, main, tuple(executables))
+
+
+_parse_small_item = lru_cache(maxsize=1024)(_parse_item)
 
 
 def parse_index(data: bytes) -> IndexStatement:
