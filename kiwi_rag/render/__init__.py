@@ -204,11 +204,12 @@ def usage_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     group = next((name for name in ("run", "day") if name in rows[0]), "day")
     total = {name: sum(row[name] for row in rows) for name in _SUMS} | {group: "all", "provider": "", "model": ""}
     shown = [*rows, total] if len(rows) > 1 else rows
-    cells = [(row[group] or "unknown", *_cells(row)) for row in shown]
+    cells = [(row[group] or "unknown", *usage_cells(row)) for row in shown]
     return [safe(line) for line in table([(group, *_HEADINGS), *cells], left=(0, 1))]
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def usage_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return model, counts, tokens, cost, latencies and failures of one of the rows, as `usage_lines` shows them."""
     successes = row["calls"] - row["failures"]
     return (
         f"{row['provider']} {row['model']}".strip(), f"{row['calls']:,}", f"{row['texts']:,}",

@@ -47,7 +47,7 @@ def check_embedded(app: Services) -> None:
 async def start(app: Services, port: int | None) -> str:
     """Start the embedded registry, migrate it, and keep it running until it is stopped; return its URL."""
     check_embedded(app)
-    server.start(app.registry_dir, keep=True, port=port)
+    await asyncio.to_thread(server.start, app.registry_dir, keep=True, port=port)
     await app.prepare_registry()
     return server.server_state(app.registry_dir).tcp_uri or app.registry_connection.url()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kiwi_rag.http.web.search import editor_address
+from kiwi_rag.search.ranking import default_weights
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
@@ -197,7 +200,10 @@ def test_agents_get_the_tools_of_their_role(reader: httpx.Client, admin: httpx.C
     assert all_of_them - reading == {"reindex_documents", "update_files"}
 
 
-PAGES = ["/", "/search", "/search?q=undo+a+bad+release", "/search?q=roll+back&scope=workspace&explain=on", "/settings"]
+PAGES = [
+    "/", "/search", "/search?q=undo+a+bad+release", "/search?q=roll+back&scope=workspaces&explain=on", "/settings",
+    "/search?q=roll+back&compare=on&alpha2=0&kind=markdown", "/stores",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -214,7 +220,7 @@ def test_pages_obey_their_own_policy(browser: httpx.Client, path: str) -> None:
 
 
 def test_retrieved_text_is_escaped_and_its_matches_marked(browser: httpx.Client) -> None:
-    page = browser.get("/search", params={"q": "rolling back", "scope": "workspace", "explain": "on"}).text
+    page = browser.get("/search", params={"q": "rolling back", "scope": "workspaces", "explain": "on"}).text
     assert "docs/hostile.md" in page
     assert "<mark>" in page
     assert "<script>alert" not in page and "<img src=x" not in page
@@ -223,7 +229,7 @@ def test_retrieved_text_is_escaped_and_its_matches_marked(browser: httpx.Client)
 
 def test_a_search_of_everything_shows_items_and_documents(browser: httpx.Client) -> None:
     page = browser.get("/search", params={"q": "undo a bad release"}).text
-    assert re.search(r"Items <small>\d+ in \d+ ms", page) and re.search(r"Documents <small>", page)
+    assert re.search(r"Items <small>\d+ in \d+ ms", page) and re.search(r"Documents of \w+ <small>", page)
     ref = re.search(r'href="(/item\?ref=[^"]+)"', page)
     assert ref
     item = browser.get(ref[1].replace("&amp;", "&"))
@@ -235,7 +241,12 @@ def test_a_part_of_the_page_is_all_that_a_live_search_loads(browser: httpx.Clien
     part = browser.get("/search", params={"q": "roll back", "alpha": "0"}, headers={"HX-Request-Type": "partial"}).text
     assert "<html" not in part and 'class="hits"' in part
     by_words = browser.get("/search", params={"q": "roll back", "alpha": "0"}).text
-    assert part.split("<ol", 1)[1].split("</ol>")[0] == by_words.split("<ol", 1)[1].split("</ol>")[0]
+
+    def listed(page: str) -> str:
+        return re.sub("[0-9a-f]{16}", "", page.split("<ol", 1)[1].split("</ol>")[0])  # an agent's marks are random
+
+    assert listed(part) == listed(by_words)
+    assert 'id="found" hx-swap-oob' in part and "hx-swap-oob" not in by_words
 
 
 def test_alpha_ranks_again(browser: httpx.Client) -> None:
@@ -244,6 +255,115 @@ def test_alpha_ranks_again(browser: httpx.Client) -> None:
         return re.findall(r"Score ([\d.]+)", page)
 
     assert scores("0") != scores("1")
+
+
+def hits_of(page: str) -> list[str]:
+    return re.findall(r'<li class="hit".*?</li>', page, re.DOTALL)
+
+
+def test_the_slider_stands_at_the_weight_that_a_search_uses(browser: httpx.Client) -> None:
+    page = browser.get("/search", params={"q": "undo a bad release"}).text
+    slider = re.search(r'name="alpha" type="range"[^>]*value="([\d.]+)"', page)
+    assert slider and float(slider[1]) == default_weights().alpha
+    assert f">{slider[1]}</output>" in page
+    assert f"alpha {slider[1]}" in page  # how it was searched
+    # A form that was sent as it is searches as the first search did: the address of a link has no alpha.
+    assert "alpha=" not in str(re.findall('class="chip" href="([^"]+)"', page))
+    same = browser.get("/search", params={"q": "undo a bad release", "alpha": slider[1]}).text
+    assert "alpha=" not in str(re.findall('class="chip" href="([^"]+)"', same))
+
+
+def test_the_chart_follows_the_weight(browser: httpx.Client) -> None:
+    def widths(alpha: str) -> tuple[list[str], list[str]]:
+        page = browser.get("/search", params={"q": "undo a bad release", "alpha": alpha, "scope": "local"}).text
+        return tuple(re.findall(rf'<rect class="{leg}"[^>]* width="([\d.]+)"', page) for leg in ("meaning", "words"))
+
+    (by_words, words), (by_meaning, no_words) = widths("0"), widths("1")
+    assert set(by_words) == {"0.0"} and set(no_words) == {"0.0"}
+    assert float(words[0]) > 0 and float(by_meaning[0]) > 0
+
+
+def test_the_number_of_hits_is_that_of_the_address(browser: httpx.Client) -> None:
+    for k in (1, 3):
+        page = browser.get("/search", params={"q": "undo a bad release", "k": k, "scope": "local"}).text
+        assert len(hits_of(page)) == k
+
+
+def test_a_value_among_the_hits_narrows_them(browser: httpx.Client) -> None:
+    page = browser.get("/search", params={"q": "roll back a release", "k": 20, "alpha": "0.4"}).text
+    chips = re.findall(r'class="chip" href="([^"]+)">(\w+) <small>(\d+)</small>', page)
+    address, value, count = next(chip for chip in chips if "kind=" in chip[0])
+    narrowed = browser.get(address.replace("&amp;", "&")).text
+    assert "alpha=0.4" in address and "k=20" in address
+    assert len(hits_of(narrowed)) >= int(count) > 0
+    assert all(f"<span>{value}" in hit for hit in hits_of(narrowed))
+    without = re.search(r'class="chip" href="([^"]+)">kind: ', narrowed)
+    assert without and "kind=" not in without[1]
+
+
+def test_only_a_file_on_this_machine_opens_in_the_editor(browser: httpx.Client, user: Kiwi) -> None:
+    page = browser.get("/search", params={"q": "rolling back", "scope": str(user.cwd)}).text
+    assert f'href="vscode://file{user.cwd}/docs/hostile.md:1"' in page
+    items = browser.get("/search", params={"q": "undo a bad release", "scope": "project"}).text
+    assert f'href="vscode://file{user.cwd}/.ai/directives/acme/' in items
+    root = user.cwd / "docs"
+    (user.cwd / "outside.md").write_text("outside")
+    (root / "link.md").symlink_to(user.cwd / "outside.md")
+    try:
+        for path in ("../outside.md", "link.md", "missing.md", "", str(user.cwd / "outside.md")):
+            assert editor_address(root, path, 1) == "", path
+        assert editor_address(None, "hostile.md", 1) == ""
+    finally:
+        (root / "link.md").unlink()
+        (user.cwd / "outside.md").unlink()
+
+
+def test_a_hit_is_copied_as_agents_get_it_and_leads_to_similar_ones(browser: httpx.Client) -> None:
+    hit = hits_of(browser.get("/search", params={"q": "rolling back", "scope": "workspaces"}).text)[0]
+    context = html.unescape(hit.partition('<pre class="context">')[2].partition("</pre>")[0])
+    mark = re.search("Text between the marks ([0-9a-f]{16}) is", context)
+    assert mark and f"<data-{mark[1]}>" in context and f"</data-{mark[1]}>" in context
+    similar = re.search(r'<a href="(/search\?q=[^"]+)">Similar</a>', hit)
+    assert similar
+    assert "docs/hostile.md" in browser.get(html.unescape(similar[1])).text
+
+
+def test_two_settings_side_by_side(browser: httpx.Client) -> None:
+    setting = {"q": "undo a bad release", "scope": "local", "alpha": "1", "compare": "on", "alpha2": "0", "k2": "3"}
+    page = browser.get("/search", params=setting).text
+    first, second = page.split('<div class="column">')[1:]
+    assert "First setting: meaning 1.0" in first and "Second setting: meaning 0.0, 3 hits" in second
+    assert len(hits_of(second)) == 3
+    assert re.search(r"<small>(same place|was \d+|not in the first list)</small>", second)
+    assert "same place" not in first
+
+
+def test_a_folder_without_an_index_is_named_beside_the_hits(browser: httpx.Client, user: Kiwi, tmp_path: Path) -> None:
+    added = user.home / ".ai/workspaces.json"
+    added.write_text(json.dumps([str(tmp_path)]))
+    try:
+        page = browser.get("/search", params={"q": "undo a bad release"}).text
+        assert f"{tmp_path} is not indexed yet" in page and f"kiwi workspace index {tmp_path}" in page
+        assert len(hits_of(page)) > 3
+        assert f"{tmp_path} is not indexed yet" in browser.get("/stores").text
+    finally:
+        added.unlink()
+
+
+def test_the_model_is_tested_and_described(browser: httpx.Client, reader: httpx.Client, url: str) -> None:
+    page = browser.get("/stores").text
+    assert "<dt>Dimensions</dt><dd>384</dd>" in page and "on this machine" in page
+    assert "Items of the project tier" in page and "Documents of " in page and "cosine and BM25" in page
+    tested = browser.post("/stores/test", headers={"Origin": url}).text
+    assert re.search(r"embedded the sentence in [\d.]+ ms: 384 dimensions, a vector of length 1\.000", tested)
+    assert reader.post("/stores/test").status_code == 403
+
+
+def test_the_registry_is_stopped_after_a_confirmation_only(browser: httpx.Client, url: str) -> None:
+    asked = browser.post("/stores/stop", headers={"Origin": url}).text
+    assert "Stop the registry? Commands and agents that use it now fail." in asked
+    done = browser.post("/stores/stop", data={"confirmed": "yes"}, headers={"Origin": url}).text
+    assert "The registry was not running." in done or "The registry was stopped." in done
 
 
 @pytest.mark.parametrize("query", ["k=999999", "alpha=2", "alpha=nan", "scope=../../etc", "kind=poem", "k=-1", "k=x"])

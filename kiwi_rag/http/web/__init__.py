@@ -25,7 +25,9 @@ from kiwi_rag import __version__
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.api import error_response, record
 from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
-from kiwi_rag.http.web.pages import MARK_BEGIN, MARK_END, Pages
+from kiwi_rag.http.web.pages import Pages
+from kiwi_rag.http.web.search import MARK_BEGIN, MARK_END, Search
+from kiwi_rag.http.web.stores import Stores
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 
@@ -34,7 +36,7 @@ STATIC = Path(__file__).with_name("static")
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
-    sections: Sequence[Section] = [Pages(context)]
+    sections: Sequence[Section] = [Pages(context), Search(context, workspaces), Stores(context, workspaces)]
     notes = Notes()
     found: list[BaseRoute] = []
     for section in sections:

@@ -42,10 +42,26 @@ document.addEventListener("keydown", (event) => {
   keys[event.key]();
 });
 
+document.documentElement.dataset.js = "";
 document.addEventListener("click", async (event) => {
-  const code = event.target.closest("code.copy");
-  if (!code) return;
-  await navigator.clipboard.writeText(code.textContent);
-  code.dataset.copied = "copied";
-  setTimeout(() => delete code.dataset.copied, 1500);
+  const clicked = event.target.closest("code.copy, [data-copy]");
+  if (!clicked) return;
+  // A button copies the texts beside it that match its selector: of one hit, or of all hits of a section.
+  const { copy } = clicked.dataset;
+  const texts = copy ? clicked.closest("li, section").querySelectorAll(copy) : [clicked];
+  await navigator.clipboard.writeText([...texts].map((one) => one.textContent).join("\n\n"));
+  clicked.dataset.copied = "copied";
+  setTimeout(() => delete clicked.dataset.copied, 1500);
+});
+
+// The value beside a slider, and addresses without empty fields.
+document.addEventListener("input", ({ target }) => {
+  const shown = target.matches("input[type=range]") && target.parentElement.querySelector("output");
+  if (shown) shown.value = Number(target.value).toFixed(2);
+});
+
+document.addEventListener("htmx:config:request", ({ detail }) => {
+  const fields = detail.ctx.request.body;
+  if (detail.ctx.request.method !== "GET" || !(fields instanceof FormData)) return;
+  for (const [name, value] of [...fields]) if (value === "") fields.delete(name);
 });

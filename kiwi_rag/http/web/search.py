@@ -1,0 +1,300 @@
+"""The page Search: items and documents together, what narrows them, and how each score was computed.
+
+Every setting of the page is in its address. Parts are searched one after the other, as they share one model, and each
+shows its own error, so that the others are shown all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from kiwi_rag import usecases
+from kiwi_rag.collection import SOURCES
+from kiwi_rag.errors import KiwiError
+from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
+from kiwi_rag.http.web.workspaces import Workspaces
+from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.model import ITEM_TYPES, ItemType, SearchQuery, SearchReply, SearchResult
+from kiwi_rag.registry import server
+from kiwi_rag.render import agents, hits
+from kiwi_rag.render.layout import excerpt
+from kiwi_rag.search.ranking import weights_of
+from kiwi_rag.services.workspace import TIER
+
+MARK_BEGIN, MARK_END = "\x02", "\x03"
+"""Around a match in a line; text that was made safe has no such characters."""
+SNIPPET_COLUMNS = 96
+MAX_LIMIT = 50
+EVERYTHING, WORKSPACES = "everything", "workspaces"
+_OF_ITEMS, _OF_DOCUMENTS = ("category", "author", "namespace", "signer"), ("service", "domain", "path")
+FILTERS = (*_OF_ITEMS, *_OF_DOCUMENTS)
+_ITEM_TYPES = [one.value for one in ITEM_TYPES]
+_MAX_VALUES = 8
+"""Values of one filter that are offered, the most frequent ones."""
+_CONTEXT_TOKENS = 4_000
+_SIMILAR = 500
+"""Characters of a passage that a search for similar ones has as its query."""
+_POLL_SECONDS = 0.05
+_Done = TypeVar("_Done")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What ranks the hits: the weight of the vector leg, None for the default, and the number of hits."""
+
+    alpha: float | None
+    limit: int
+
+    @classmethod
+    def read(cls, given: QueryParams, number: str, default: Ranking) -> Ranking:
+        """Return the fields ``alpha`` and ``k`` with this number; a slider at the default stands for it."""
+        alpha = _number(given.get(f"alpha{number}", ""), 0, 1)
+        is_default = alpha is None or (default.alpha is not None and abs(alpha - default.alpha) < 0.005)
+        limit = int(_number(given.get(f"k{number}", ""), 1, MAX_LIMIT) or default.limit)
+        return cls(None if is_default else alpha, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchForm:
+    """The fields of the search page, as they are in its address; with a second ranking both are compared."""
+
+    default: Ranking
+    rankings: Sequence[Ranking]
+    query: str = ""
+    scope: str = EVERYTHING
+    explain: bool = False
+    kind: str = ""
+    filters: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, given: QueryParams, default: Ranking, scopes: Collection[str]) -> SearchForm:
+        """Return the form in the query of an address; a value that is none of its field is the default."""
+        numbers = ("", "2") if given.get("compare") == "on" else ("",)
+        return cls(
+            default,
+            [Ranking.read(given, number, default) for number in numbers],
+            query=" ".join(given.get("q", "").split())[:10_000],
+            scope=scope if (scope := given.get("scope", "")) in scopes else EVERYTHING,
+            explain=given.get("explain") == "on",
+            kind=kind if (kind := given.get("kind", "")) in (*_ITEM_TYPES, *FILE_TYPES) else "",
+            filters={name: given[name][:200] for name in FILTERS if given.get(name)},
+        )
+
+    @property
+    def narrowed(self) -> Mapping[str, str]:
+        """The fields that leave hits out, with their values."""
+        scope = "" if self.scope == EVERYTHING else self.scope
+        return {name: value for name, value in {"scope": scope, "kind": self.kind, **self.filters}.items() if value}
+
+    def address(self, **changes: str) -> str:
+        """Return the address of this search with other values of some fields."""
+        given: dict[str, object] = {"q": self.query, **self.narrowed, "explain": "on" if self.explain else ""}
+        for number, one in zip(("", "2"), self.rankings, strict=False):
+            limit = "" if one.limit == self.default.limit else one.limit
+            given |= {f"alpha{number}": "" if one.alpha is None else one.alpha, f"k{number}": limit}
+        given |= {"compare": "on" if len(self.rankings) > 1 else "", **changes}
+        return "/search?" + urlencode({name: value for name, value in given.items() if value != ""})
+
+    def searches(self, types: Collection[str], filters: Collection[str]) -> bool:
+        """Whether hits of these types, which have these filters, can match."""
+        return (not self.kind or self.kind in types) and self.filters.keys() <= {*filters}
+
+    def search_query(self, ranking: Ranking, kind: str) -> SearchQuery:
+        """Return the query; `kind` is the name of the filter that the field ``kind`` stands for."""
+        given = {**self.filters, **({kind: self.kind} if self.kind else {})}
+        filters = usecases.filters_of(given)
+        return SearchQuery(self.query, filters=filters, limit=ranking.limit, alpha=ranking.alpha)
+
+
+def _number(text: str, least: float, most: float) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if least <= value <= most else None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What one search found: its hits as rows, its notices, how it was done; or the error that it ended in."""
+
+    title: str
+    rows: Sequence[dict[str, Any]] = ()
+    notices: Sequence[str] = ()
+    seconds: float = 0.0
+    error: Mapping[str, Any] | None = None
+    tiers: Sequence[Mapping[str, Any]] = ()
+    explanation: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Search:
+    """The search page of one service.
+
+    Parameters
+    ----------
+    context
+        The services that the searches use.
+    workspaces
+        The workspaces whose documents are searched.
+    """
+
+    actions: Mapping[str, RunAction] = {}
+    streams: Mapping[str, Stream] = {}
+
+    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
+        self._app, self._workspaces = context.app, workspaces
+
+    @property
+    def pages(self) -> Mapping[str, ShowPage]:
+        """The pages, by path."""
+        return {"/search": self.search}
+
+    async def search(self, request: Request) -> Page:
+        """Show the hits of a query in items and documents."""
+        settings, roots = self._app.settings, [str(root) for root in self._workspaces.roots]
+        alpha = weights_of(usecases.apply_settings(SearchQuery("any"), settings)).alpha
+        default = Ranking(alpha, min(max(settings.limit, 1), MAX_LIMIT))
+        form = SearchForm.read(request.query_params, default, (*SOURCES, WORKSPACES, *roots))
+        columns = (await while_connected(request, self._columns(form)) or []) if form.query else []
+        values = {"form": form, "columns": columns, "facets": _facets(columns), "filters": FILTERS, "roots": roots}
+        choices = {"sources": SOURCES, "item_types": _ITEM_TYPES, "file_types": FILE_TYPES}
+        return Page("search.html", {**values, **choices}, part="hits.html")
+
+    async def _columns(self, form: SearchForm) -> Sequence[Sequence[Results]]:
+        columns = [[await part for part in self._parts(form, ranking)] for ranking in form.rankings]
+        ranks = {row["key"]: row["rank"] for part in columns[0] for row in part.rows}
+        for row in (row for column in columns[1:] for part in column for row in part.rows):
+            row["compared"], row["before"] = True, ranks.get(row["key"])
+        return columns
+
+    def _parts(self, form: SearchForm, ranking: Ranking) -> Iterator[Awaitable[Results]]:
+        """Yield the searches that the scope, the kind and the filters stand for."""
+        if form.scope in (EVERYTHING, *SOURCES) and form.searches(_ITEM_TYPES, _OF_ITEMS):
+            yield self._items(form, ranking)
+        if form.scope not in SOURCES and form.searches(FILE_TYPES, _OF_DOCUMENTS):
+            for root in self._workspaces.roots:
+                if form.scope in (EVERYTHING, WORKSPACES, str(root)):
+                    yield self._documents(form, ranking, root)
+
+    async def _items(self, form: SearchForm, ranking: Ranking) -> Results:
+        app, query = self._app, form.search_query(ranking, "item_type")
+        source = form.scope if form.scope in SOURCES else await self._nearest_source()
+        is_left_out = form.scope == EVERYTHING and source != "all" and app.registry_connection.exists
+        left_out = ["The registry is not searched with everything: choose it, or all, as the place to search in."]
+        roots = {"project": app.project_dir, "user": app.user_dir}
+        search = partial(usecases.search, app, query, source=source, limit=query.limit)
+        return await _results("Items", search, form, roots, left_out if is_left_out else ())
+
+    async def _nearest_source(self) -> str:
+        """Return ``all`` if that starts no server, and sends no keystroke to one that the settings do not name."""
+        app = self._app
+        if "registry" in app.source_names(app.settings.source):
+            return "all"
+        is_embedded = app.registry_connection.is_embedded
+        is_running = is_embedded and (await asyncio.to_thread(server.server_state, app.registry_dir)).running
+        return "all" if is_running else "local"
+
+    async def _documents(self, form: SearchForm, ranking: Ranking, root: Path) -> Results:
+        async def search() -> SearchReply:
+            workspace = await self._workspaces.open(str(root))
+            hint = f"kiwi workspace index {shlex.quote(str(root))}"
+            return await workspace.search(form.search_query(ranking, "file_type"), hint=hint)
+
+        return await _results(f"Documents of {root.name}", search, form, {TIER: root})
+
+
+async def while_connected(request: Request, work: Awaitable[_Done]) -> _Done | None:
+    """Return the result of `work`, or None after cancelling it, because the browser no longer waits for it."""
+    task = asyncio.ensure_future(work)
+    while not (await asyncio.wait([task], timeout=_POLL_SECONDS))[0]:
+        if await request.is_disconnected():
+            task.cancel()
+            return None
+    return task.result()
+
+
+async def _results(
+    title: str, search: Callable[[], Awaitable[SearchReply]], form: SearchForm,
+    roots: Mapping[str, Path | None], notices: Sequence[str] = (),
+) -> Results:  # fmt: skip
+    """Return what a search found, or its error; `roots` is tier → the folder that the paths of its hits are below."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    try:
+        reply = await search()
+    except KiwiError as error:
+        return Results(title, notices=notices, error=error.as_dict())
+    terms = hits.term_weights(reply)
+    rows = [
+        hits.hit_json(rank, hit) | _shown(hit, reply, terms, form, roots.get(hit.tier))
+        for rank, hit in enumerate(reply.hits, start=1)
+    ]
+    about = [hits.tier_json(tier) for tier in reply.tiers], hits.explanation_json(reply)
+    return Results(title, rows, [*hits.notices(reply), *notices], loop.time() - started, None, *about)
+
+
+def _shown(
+    hit: SearchResult, reply: SearchReply, terms: Mapping[str, float], form: SearchForm, root: Path | None
+) -> dict[str, Any]:
+    """Return what a template shows of one hit beside its JSON."""
+    return {
+        "key": (hit.address, hit.passage.ordinal),
+        "ref": str(hit.ref),
+        "place": hits.place(hit),
+        "lines": excerpt(hit.passage.text, terms, SNIPPET_COLUMNS, _mark, hits.titles_of(hit)),
+        "editor": editor_address(root, hit.path, hit.passage.start_line),
+        "context": _context(replace(reply, hits=(hit,), refused=(), corrections={}, close=None)),
+        "similar": replace(form, query=hit.passage.text[:_SIMILAR], kind="", filters={}).address(),
+        "facets": _values_of(hit, root),
+    }
+
+
+def _mark(text: str, role: str) -> str:
+    return f"{MARK_BEGIN}{text}{MARK_END}" if role == "match" else text
+
+
+def _context(reply: SearchReply) -> str:
+    """Return one hit as an agent gets it."""
+    if reply.hits[0].ref.item_type is ItemType.DOCUMENT:
+        return agents.documents_page(reply, 0, 1, _CONTEXT_TOKENS, hits.INDEX_COMMAND).text
+    return agents.hits_page(reply, 0, 1, _CONTEXT_TOKENS).text
+
+
+def editor_address(root: Path | None, path: str, line: int) -> str:
+    """Return the address that opens a file below `root` in VS Code; empty where there is none."""
+    file = (root / path).resolve() if root and path else None
+    if file is None or root is None or not (file.is_relative_to(root.resolve()) and file.is_file()):
+        return ""
+    return f"vscode://file/{quote(file.as_posix().removeprefix('/'))}:{line}"
+
+
+def _values_of(hit: SearchResult, root: Path | None) -> dict[str, str]:
+    """Return the values of a hit that a search can be narrowed to, by the names of the fields."""
+    about = {name: str(hit.metadata.get(name, "")) for name in ("category", "author", "service", "domain", "file_type")}
+    kind = about.pop("file_type")
+    if hit.ref.item_type is ItemType.DOCUMENT:
+        folder = hit.path.partition("/")[0] if "/" in hit.path else ""
+        return {**about, "scope": str(root or ""), "kind": kind, "path": folder}
+    namespace = hit.ref.item_id.partition("/")[0]
+    own = {"scope": hit.tier, "kind": hit.ref.item_type.value, "namespace": namespace, "signer": hit.principal}
+    return {**about, **own}
+
+
+def _facets(columns: Sequence[Sequence[Results]]) -> Mapping[str, Sequence[tuple[str, int]]]:
+    """Return the values that some of the hits have and others not, by the names of the fields, with their counts."""
+    rows = [row["facets"] for part in columns[0] for row in part.rows] if columns else []
+    counts = {name: Counter(row.get(name, "") for row in rows) for name in ("scope", "kind", *FILTERS)}
+    shown = {name: values.most_common(_MAX_VALUES) for name, values in counts.items() if len(values) > 1}
+    return {name: [(value, count) for value, count in values if value] for name, values in shown.items()}

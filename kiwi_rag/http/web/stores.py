@@ -1,0 +1,157 @@
+"""The page Models and stores: the embedding model with its use, and each store with what it can do and its health."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+
+from kiwi_rag import render
+from kiwi_rag.collection import Collection
+from kiwi_rag.config import LOCAL_PROVIDERS
+from kiwi_rag.embedding.cache import CachedEmbeddingProvider
+from kiwi_rag.embedding.usage import usage_rows
+from kiwi_rag.errors import KiwiError
+from kiwi_rag.http.web.page import Done, Form, Page, RunAction, ShowPage, Stream, confirm
+from kiwi_rag.http.web.workspaces import Workspaces
+from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.registry.calls import time_limit
+from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.usecases import registry
+from kiwi_rag.usecases.status import PROBE_SECONDS, cache_state, model_state
+
+SENTENCE = "A test sentence of Kiwi, sent to measure how long the model takes."
+DAYS = 30
+"""Days whose use of remote models is shown."""
+_LOSS = (
+    "Stop the registry? Commands and agents that use it now fail. Its data is kept, and its next use starts it again."
+)
+
+
+class Stores:
+    """The page of one service.
+
+    Parameters
+    ----------
+    context
+        The services that the calls use.
+    workspaces
+        The workspaces whose stores are shown.
+    """
+
+    streams: Mapping[str, Stream] = {}
+
+    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
+        self._app, self._workspaces = context.app, workspaces
+
+    @property
+    def pages(self) -> Mapping[str, ShowPage]:
+        """The pages, by path."""
+        return {"/stores": self.show}
+
+    @property
+    def actions(self) -> Mapping[str, RunAction]:
+        """The forms, by path."""
+        return {"/stores/test": self.test, "/stores/start": self.start, "/stores/stop": self.stop}
+
+    async def show(self, _request: Request) -> Page:
+        """Show the model, its use of the last days, and the stores; starts nothing."""
+        app, since = self._app, datetime.now(UTC).date() - timedelta(days=DAYS - 1)
+        log = app.settings.cache_path / "usage.jsonl"
+        rows = await asyncio.to_thread(usage_rows, log, since)
+        values = {
+            "model": self._model(),
+            "cache": await asyncio.to_thread(cache_state, app),
+            "usage": [{**row, "cells": render.usage_cells(row)} for row in rows],
+            "since": since.isoformat(),
+            "log": str(log),
+            "stores": await asyncio.gather(*self._stores()),
+            "registry": await self._registry(),
+            "sentence": SENTENCE,
+        }
+        return Page("stores.html", values)
+
+    async def test(self, _form: Form) -> Done:
+        """Embed a sentence with the model itself, without the cache."""
+        embed = self._app.embed
+        model = embed.inner if isinstance(embed, CachedEmbeddingProvider) else embed
+        started = time.perf_counter()
+        (vector,) = await asyncio.to_thread(model.encode, [SENTENCE])
+        took = (time.perf_counter() - started) * 1000
+        length = float(vector @ vector) ** 0.5
+        name = f"{model.fingerprint.model} embedded the sentence in {took:.1f} ms"
+        return Done("/stores", f"{name}: {len(vector)} dimensions, a vector of length {length:.3f}.")
+
+    async def start(self, _form: Form) -> Done:
+        """Start the embedded registry, and keep it running."""
+        await registry.start(self._app, None)
+        return Done("/stores", "The registry runs until it is stopped.")
+
+    async def stop(self, form: Form) -> Done:
+        """Stop the embedded registry, after a confirmation."""
+        confirm(form, _LOSS, "Stop the registry")
+        was_running = await asyncio.to_thread(registry.stop, self._app)
+        return Done("/stores", "The registry was stopped." if was_running else "The registry was not running.")
+
+    def _model(self) -> Mapping[str, Any]:
+        state, app = model_state(self._app), self._app
+        known = asdict(app.embed.fingerprint) if state["fingerprint"] else {}
+        cached = app.embed if not state["problem"] else None
+        counts = (cached.encoded, cached.hits) if isinstance(cached, CachedEmbeddingProvider) else None
+        is_remote = app.settings.embedding_provider not in LOCAL_PROVIDERS
+        return {**state, **known, "counts": counts, "is_remote": is_remote}
+
+    def _stores(self) -> list[Awaitable[Mapping[str, Any]]]:
+        """Return the states of the local tiers' stores and of the workspaces'."""
+        app, workspaces = self._app, self._workspaces
+
+        async def tier(name: str) -> Collection[VectorStore]:
+            return app.local(name)
+
+        async def documents(root: Path) -> Collection[VectorStore]:
+            return (await workspaces.open(str(root))).indexed_tier(f"kiwi workspace index {shlex.quote(str(root))}")
+
+        seconds = app.settings.deadline if app.settings.workspace_store == "local" else PROBE_SECONDS
+        items = app.source_names("local")
+        return [
+            *(_state(f"Items of the {name} tier", partial(tier, name), app.settings.deadline) for name in items),
+            *(_state(f"Documents of {root}", partial(documents, root), seconds) for root in workspaces.roots),
+        ]
+
+    async def _registry(self) -> Mapping[str, Any]:
+        app, connection = self._app, self._app.registry_connection
+        row: dict[str, Any] = {"running": False, "kept": False, "facts": {}}
+        row |= {"where": connection.description, "is_embedded": connection.is_embedded}
+        try:
+            async with time_limit(app.settings.deadline if connection.is_embedded else PROBE_SECONDS):
+                state = await registry.collect_state(app)
+            facts = {name: value for name, value in state.items() if name not in (*row, "problem")}
+            return {**row, **state, "facts": _shown(facts)}
+        except KiwiError as error:
+            return {**row, "problem": error.message}
+
+
+async def _state(
+    name: str, open_collection: Callable[[], Awaitable[Collection[VectorStore]]], seconds: float
+) -> Mapping[str, Any]:
+    """Return what a store can do, and its counts and health; or why it cannot be reached."""
+    try:
+        async with time_limit(seconds, "the store"):
+            store = (await open_collection()).store
+            status = await store.status()
+            can, facts = store.capabilities, _shown(status.details)
+            return {"name": name, "can": can, "status": status, "facts": facts, "error": None}
+    except KiwiError as error:
+        return {"name": name, "error": error.as_dict()}
+
+
+def _shown(facts: Mapping[str, Any]) -> Mapping[str, str]:
+    return {name.replace("_", " ").capitalize(): render.value_text(value) for name, value in facts.items()}
