@@ -268,9 +268,9 @@ def test_the_slider_stands_at_the_weight_that_a_search_uses(browser: httpx.Clien
     assert f">{slider[1]}</output>" in page
     assert f"alpha {slider[1]}" in page  # how it was searched
     # A form that was sent as it is searches as the first search did: the address of a link has no alpha.
-    assert "alpha=" not in str(re.findall('class="chip" href="([^"]+)"', page))
+    assert "alpha=" not in str(re.findall('<li><a href="([^"]+)"', page))
     same = browser.get("/search", params={"q": "undo a bad release", "alpha": slider[1]}).text
-    assert "alpha=" not in str(re.findall('class="chip" href="([^"]+)"', same))
+    assert "alpha=" not in str(re.findall('<li><a href="([^"]+)"', same))
 
 
 def test_the_chart_follows_the_weight(browser: httpx.Client) -> None:
@@ -291,7 +291,7 @@ def test_the_number_of_hits_is_that_of_the_address(browser: httpx.Client) -> Non
 
 def test_a_value_among_the_hits_narrows_them(browser: httpx.Client) -> None:
     page = browser.get("/search", params={"q": "roll back a release", "k": 20, "alpha": "0.4"}).text
-    chips = re.findall(r'class="chip" href="([^"]+)">(\w+) <small>(\d+)</small>', page)
+    chips = re.findall(r'<li><a href="([^"]+)">(\w+) <small>(\d+)</small>', page)
     address, value, count = next(chip for chip in chips if "kind=" in chip[0])
     narrowed = browser.get(address.replace("&amp;", "&")).text
     assert "alpha=0.4" in address and "k=20" in address

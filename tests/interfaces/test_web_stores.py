@@ -57,9 +57,9 @@ def test_the_use_of_a_remote_model_by_day(tmp_path: Path) -> None:
     now = datetime.now(UTC).isoformat()
     log.write_text("".join(json.dumps({"outcome": "ok", "at": now, **row}) + "\n" for row in rows))
     page = call(tmp_path, "GET", "/stores").text
-    assert "<h3>text-embedding-3-small</h3>" in page
+    assert "<h3>openai text-embedding-3-small</h3>" in page
     assert "<td>1,500</td><td>$0.000030</td><td>250 ms</td><td>250 ms</td><td>1</td>" in page
-    for title in ("Tokens", "Cost", "Median latency"):
+    for title in ("Tokens", "Cost", "Latency, median"):
         assert re.search(rf'aria-label="{title} by day.*?height="40.0"', page, re.DOTALL), title
 
 

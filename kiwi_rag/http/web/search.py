@@ -192,7 +192,7 @@ class Search:
         app, query = self._app, form.search_query(ranking, "item_type")
         source = form.scope if form.scope in SOURCES else await self._nearest_source()
         is_left_out = form.scope == EVERYTHING and source != "all" and app.registry_connection.exists
-        left_out = ["The registry is not searched with everything: choose it, or all, as the place to search in."]
+        left_out = ["The registry was not searched: choose “all tiers” to search it, too."]
         roots = {"project": app.project_dir, "user": app.user_dir}
         search = partial(usecases.search, app, query, source=source, limit=query.limit)
         return await _results("Items", search, form, roots, left_out if is_left_out else ())
@@ -293,8 +293,7 @@ def _values_of(hit: SearchResult, root: Path | None) -> dict[str, str]:
 
 
 def _facets(columns: Sequence[Sequence[Results]]) -> Mapping[str, Sequence[tuple[str, int]]]:
-    """Return the values that some of the hits have and others not, by the names of the fields, with their counts."""
+    """Return what the hits differ in, by the names of the fields: values with the counts of the hits that have them."""
     rows = [row["facets"] for part in columns[0] for row in part.rows] if columns else []
-    counts = {name: Counter(row.get(name, "") for row in rows) for name in ("scope", "kind", *FILTERS)}
-    shown = {name: values.most_common(_MAX_VALUES) for name, values in counts.items() if len(values) > 1}
-    return {name: [(value, count) for value, count in values if value] for name, values in shown.items()}
+    counts = {name: Counter(row[name] for row in rows if row.get(name)) for name in ("scope", "kind", *FILTERS)}
+    return {name: values.most_common(_MAX_VALUES) for name, values in counts.items() if len(values) > 1}

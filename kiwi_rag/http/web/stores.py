@@ -154,4 +154,5 @@ async def _state(
 
 
 def _shown(facts: Mapping[str, Any]) -> Mapping[str, str]:
-    return {name.replace("_", " ").capitalize(): render.value_text(value) for name, value in facts.items()}
+    known = {name: value for name, value in facts.items() if value not in (None, "", [], {})}
+    return {name.replace("_", " ").capitalize(): render.value_text(value) for name, value in known.items()}

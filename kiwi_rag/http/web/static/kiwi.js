@@ -63,5 +63,7 @@ document.addEventListener("input", ({ target }) => {
 document.addEventListener("htmx:config:request", ({ detail }) => {
   const fields = detail.ctx.request.body;
   if (detail.ctx.request.method !== "GET" || !(fields instanceof FormData)) return;
-  for (const [name, value] of [...fields]) if (value === "") fields.delete(name);
+  for (const [name, value] of [...fields]) {
+    if (value === "" || (!fields.has("compare") && ["alpha2", "k2"].includes(name))) fields.delete(name);
+  }
 });
