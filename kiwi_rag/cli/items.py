@@ -262,16 +262,10 @@ async def show(session: Session, app: Services, ref: str, source: str | None, st
 
 def _warn(session: Session, app: Services, found: FoundItem) -> None:
     """Print warnings about a yanked version, a changed file, and what scripts use without declaring it."""
-    stored = found.stored
     if warnings := items.permission_warnings(app, found):
         session.notify(render.findings_text(warnings))
-    if stored.yanked_at:
-        reason = f": {stored.yank_reason}" if stored.yank_reason else ""
-        session.notify(f"warning: {stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")
-    elif found.state.yanked:
-        session.notify(f"warning: {stored.ref} was yanked; kiwi show {stored.ref}@registry says why")
-    if found.state.changed:
-        session.notify(f"warning: {found.state.changed}; this is the text that was signed")
+    for line in items.state_warnings(found):
+        session.notify(f"warning: {line}")
 
 
 @command("list", epilog="Example: kiwi list --type script --source all")

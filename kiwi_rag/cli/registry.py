@@ -12,8 +12,7 @@ from kiwi_rag.cli.session import DONE, PARTLY, YES, Group, Session, command, con
 from kiwi_rag.cli.trust import signer_row
 from kiwi_rag.errors import UsageError
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable, audit_index
-from kiwi_rag.model import Filters, ItemRef
-from kiwi_rag.registry.rows import Progress
+from kiwi_rag.model import ItemRef
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.render import counted
 from kiwi_rag.search.verify import parse_address
@@ -74,9 +73,8 @@ async def status(session: Session, app: Services) -> int:
 @click.argument("principal")
 async def enrol(session: Session, app: Services, principal: str) -> None:
     """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
-    for signer in use_case.active_signers(app, principal):
-        await app.registry_client.enrol_signer(signer)
-        session.print(signer.key_id)
+    for key_id in await use_case.enrol(app, principal):
+        session.print(key_id)
 
 
 @registry.command(epilog="Example: kiwi registry signers")
@@ -101,12 +99,9 @@ async def tune(session: Session, app: Services, **options: Any) -> int:
     --recall is that of the last time, at first auto and 0.98.
     """
     tuned = await use_case.tune(app, options, session.notify)
-    lines = [render.safe(f"{counted(tuned.passages, 'passages')} of {tuned.model}: {tuned.choice}")]
-    if tuned.recall is not None:
-        lines.append(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
-    session.print_data(tuned.as_dict(), lines)
+    session.print_data(tuned.as_dict(), map(render.safe, use_case.describe_tuning(tuned)))
     if not tuned.reached:
-        session.notify("the required recall was not reached; try --method ivfflat or --method exact")
+        session.notify(use_case.NOT_REACHED)
     return DONE if tuned.reached else PARTLY
 
 
@@ -141,18 +136,8 @@ async def _index(session: Session, app: Services, switch: bool) -> int:
     data = {"indexed": done, "refused": refused, "model": str(app.embed.fingerprint), "state": progress.state}
     session.print_data(data, ())
     session.notify(f"{len(done)} indexed, {len(failed)} refused")
-    session.notify(_state(progress))
+    session.notify(use_case.describe_progress(progress))
     return session.report_refusals(one.error for one in failed)
-
-
-def _state(progress: Progress) -> str:
-    total = progress.items + progress.waiting
-    text = f"{progress.state}: {progress.fingerprint}, {progress.items} of {counted(total, 'items')}"
-    if progress.state == "active":
-        return text
-    if progress.waiting == progress.refused:
-        return f"{text}; to make it the active one without the refused items: kiwi registry index --switch"
-    return f"{text}; to continue: kiwi registry index"
 
 
 async def _watch(session: Session, app: Services, every: float) -> int:
@@ -214,10 +199,8 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
     yank cannot be undone; publish a new version instead.
     """
     found = await use_case.find_published(app, ref)
-    what = found if found.version else f"every version of {found}"
-    confirm(f"Yank {what}? This cannot be undone.", f"kiwi yank {ref}", yes=yes)
-    count = await app.registry_client.yank_item(found, reason)
-    await app.monitor.check()
+    confirm(use_case.yank_question(found), f"kiwi yank {ref}", yes=yes)
+    count = await use_case.yank(app, found, reason)
     several = f"  ({count} versions)" if count > 1 else ""
     session.print_data({"ref": str(found), "yanked": count}, [f"yanked  {found}{several}"] if count else [])
     if not count:
@@ -246,19 +229,17 @@ async def revoke(session: Session, app: Services, **given: Any) -> None:
 
 
 async def _withdraw(session: Session, app: Services, status: SignerStatus, who: str, reason: str, yes: bool) -> None:
-    signer, verb, lost = await use_case.find_enrolled(app, who, status), "retire", 0
-    if status is SignerStatus.COMPROMISED:
-        verb, lost = "revoke", len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
-    items = counted(lost, "items")
-    hides = f" It hides {items}." if verb == "revoke" else ""
-    question = f"{verb.capitalize()} key {signer.key_id[:16]}… of {signer.principal}? This cannot be undone.{hides}"
+    signer, lost, question = await use_case.plan_withdrawal(app, who, status)
+    verb = use_case.VERBS[status]
     confirm(question, f"kiwi registry {verb} {who}", yes=yes)
     changed = await use_case.withdraw_key(app, signer, status, reason)
     row = {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": lost}
     done = f"{verb}d" if changed else f"{verb}d already"
     session.print_data(row, [f"{done}  {render.safe(signer.principal)}  {signer.key_id}"])
     if lost:
-        session.notify(f"{items} signed by it can no longer be found; older versions by other keys can")
+        session.notify(
+            f"{counted(lost, 'items')} signed by it can no longer be found; older versions by other keys can"
+        )
 
 
 @registry.command(epilog="Example: kiwi registry accept, or kiwi registry accept acme/deploy/staging")

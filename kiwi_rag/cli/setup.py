@@ -206,10 +206,7 @@ async def audit(session: Session, app: Services, action: str, tier: str, since: 
     if action == "verify":
         await _verify_log(session, app, tier)
         return
-    if tier == "registry":
-        rows = await registry.newest_records(app, since, limit)
-    else:
-        rows = [asdict(record) for record in app.local(tier).audit.newest(since, limit)]
+    rows = await registry.newest_records(app, tier, limit, since)
     session.print_data(rows, map(render.audit_line, rows))
     if not rows:
         session.notify("the audit log is empty")
@@ -223,10 +220,7 @@ async def _verify_log(session: Session, app: Services, tier: str) -> None:
     more = {"seen": log.pinned.seq, "records": log.all_read} if log else {}
     session.print_data({**asdict(head), **more}, [registry.describe_head(head)])
     if log:
-        seen = log.pinned.seq
-        compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"
-        unread = "the records were not verified, because only the registry's admins may read them"
-        session.notify(f"{compared}; {'every record was verified' if log.all_read else unread}")
+        session.notify(str(log))
 
 
 def first_day(since: str, today: date) -> date:

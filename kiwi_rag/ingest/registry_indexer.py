@@ -192,7 +192,7 @@ class _Run:
         except RegistryError as error:
             if not concerns_one_item(error):
                 raise
-            outcome = Failed(_name(envelope), error)
+            outcome = Failed(name_of(envelope), error)
             for attempt in attempts():  # in a new transaction: the registry's error rolled back that of the claim
                 async with attempt, time_limit(ANSWER_SECONDS), self.to.store.claim(digest, model) as claim:
                     if claim.state == "claimed":
@@ -207,7 +207,7 @@ class _Run:
             if not concerns_one_item(error):
                 raise
             await claim.requeue(_problem(error))
-            return Failed(_name(envelope), error)
+            return Failed(name_of(envelope), error)
         return admission.ref
 
 
@@ -224,7 +224,8 @@ def _item_seconds() -> float:
     return EMBEDDING_SECONDS + ANSWER_SECONDS
 
 
-def _name(envelope: Envelope) -> str:
+def name_of(envelope: Envelope) -> str:
+    """Return the item that an envelope claims to be of, or its digest where that cannot be read."""
     try:
         return str(statement.parse_item(envelope.payload).ref)
     except Refused:
@@ -304,7 +305,7 @@ async def _compare(
 ) -> tuple[str, Sequence[Mismatch]]:
     if statement.digest_of(indexed.envelope) != indexed.digest:
         return indexed.digest, [Mismatch("-", "the payload does not have the digest it is stored under")]
-    ref = _name(indexed.envelope)
+    ref = name_of(indexed.envelope)
     try:
         admission = await _admit_again(indexed.envelope, indexed, to.store.history, to, writer.gate)
     except Refused as refusal:

@@ -152,7 +152,7 @@ class RegistryClient:
     async def item_status(self, ref: ItemRef) -> Sequence[Row]:
         """Return the state of each version, newest first.
 
-        Each has version, digest, content_sha256, key_id, signer_status, yanked_at, passages, visibility.
+        Each has version, digest, content_sha256, key_id, signer_status, received_at, yanked_at, passages, visibility.
         """
         # As patient as writing: the indexer reads the history before it writes.
         arguments = {"item_id": ref.item_id, "item_type": ref.item_type}

@@ -216,7 +216,7 @@ parse_indexed = _record(IndexedItem, {str: "digest", TIME: "received_at", ENVELO
 INTEGER, BOOLEAN, TEXT = _strict(int), _strict(bool), _strict(str)
 OBJECT, SIMILAR_TERMS = _strict(dict[str, Any]), _strict(dict[str, list[str]])
 VERSION_STATUS = Columns(
-    {str: "version digest signer_status visibility content_sha256 key_id", int: "passages", TIME | None: "yanked_at"}
+    {str: "version digest signer_status visibility content_sha256 key_id", int: "passages"}, _ARRIVAL
 )
 RECEIPT = Columns(
     {str: "digest audit_head visibility", int: "sequence", bool: "already_published made_public"}, _ARRIVAL

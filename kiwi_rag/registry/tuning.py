@@ -196,7 +196,7 @@ async def tune(  # noqa: PLR0913
         somebody else is tuning, the connection is lost, or the server lacks the memory.
     """
     if wanted is not None and not 0.5 <= wanted <= 1:  # the least effort reaches a half
-        raise UsageError(f"recall {wanted:g} is not between 0.5 and 1")
+        raise UsageError(f"recall {wanted:g} is not between 0.5 and 1", hint="0.98 is the default")
     async with _exclusive(url, report) as connection:
         row = await (await connection.execute(_PLAN, [fingerprint])).fetchone()
         if row is None:

@@ -41,6 +41,13 @@ class RegistryConnection:
         """Whether there is a registry: one that is configured, or the embedded one once it was created."""
         return not self.is_embedded or self.folder.exists()
 
+    def require_running(self) -> None:
+        """Raise `RegistryUnreachable` if the registry is the embedded one and is stopped; nothing is started."""
+        from kiwi_rag.registry import server
+
+        if self.is_embedded and not server.server_state(self.folder).running:
+            raise RegistryUnreachable("the embedded registry is stopped", hint="kiwi registry start")
+
     @property
     def description(self) -> str:
         """Where the registry is, for people; without the URL, which may hold a password."""

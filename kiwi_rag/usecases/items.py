@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
+from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services
@@ -22,6 +23,7 @@ from kiwi_rag.sources.source import read
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.usecases import sign
+from kiwi_rag.usecases.trust import WAIT_SECONDS
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
 
@@ -42,6 +44,19 @@ def permission_warnings(app: Services, found: FoundItem) -> list[Finding]:
     candidate = replace(candidate_of(found.stored.envelope, found.stored.files), path=found.stored.path)
     findings = app.gate.inspect(candidate).findings
     return [finding for finding in findings if finding.code.startswith("permissions.")]
+
+
+def state_warnings(found: FoundItem) -> list[str]:
+    """Return what happened to an item since it was signed: that its version was yanked, that its file changed."""
+    stored, lines = found.stored, []
+    if stored.yanked_at:
+        reason = f": {stored.yank_reason}" if stored.yank_reason else ""
+        lines.append(f"{stored.ref} was yanked on {stored.yanked_at:%Y-%m-%d}{reason}")
+    elif found.state.yanked:
+        lines.append(f"{stored.ref} was yanked; kiwi show {stored.ref}@registry says why")
+    if found.state.changed:
+        lines.append(f"{found.state.changed}; this is the text that was signed")
+    return lines
 
 
 async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
@@ -79,6 +94,24 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
     if problems:
         raise problems[0]
     raise NotFound(f"no item {text} in {', '.join(tiers)}", hint=f"kiwi search {address.item_id!r}")
+
+
+async def find_copies(app: Services, ref: ItemRef) -> Mapping[str, FoundItem | KiwiError]:
+    """Return what each tier has of an item, verified, or why it cannot be shown; tiers without the item are left out.
+
+    An embedded registry that is stopped is not started for this.
+    """
+    copies: dict[str, FoundItem | KiwiError] = {}
+    for name in [*app.source_names("local"), *(["registry"] if app.registry_connection.exists else [])]:
+        try:
+            async with time_limit(min(WAIT_SECONDS, app.settings.deadline), f"the {name} tier"):
+                if name == "registry":
+                    app.registry_connection.require_running()
+                copies[name] = await find(app, f"{ref.item_type}:{ref.item_id}@{name}", ())
+        except KiwiError as error:
+            if type(error) is not NotFound:  # its subclass `Yanked` says that the tier has it
+                copies[name] = error
+    return copies
 
 
 async def _find_in(tier: Collection[VectorStore], address: Address, trust: TrustPolicy) -> VerifiedItem | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kiwi_rag.errors import (
@@ -20,10 +20,11 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.ingest import cancel_all, registry_indexer
 from kiwi_rag.ingest.registry_indexer import Failed, Unreachable
-from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model import Filters, ItemRef
 from kiwi_rag.monitor.monitor import verify_rows
 from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states
 from kiwi_rag.registry import server, tuning
+from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.registry.rows import Progress
 from kiwi_rag.registry.tuning import Tuning
 from kiwi_rag.render import counted
@@ -35,6 +36,7 @@ from kiwi_rag.validation.audit import AuditHead
 Report = Callable[[str], None]
 _BATCH = 2000
 _CHECK_SECONDS = 60.0
+VERBS = {SignerStatus.RETIRED: "retire", SignerStatus.COMPROMISED: "revoke"}
 
 
 def check_embedded(app: Services) -> None:
@@ -58,8 +60,11 @@ def stop(app: Services) -> bool:
     return server.stop(app.registry_dir)
 
 
-async def collect_state(app: Services) -> dict[str, Any]:
-    """Return the registry's address, whether it runs, its schema, its counts and its problem, JSON-ready."""
+async def collect_state(app: Services, seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+    """Return the registry's address, whether it runs, its schema, its counts and its problem, JSON-ready.
+
+    One that does not answer within `seconds` counts as one that does not run. The counts are left out then.
+    """
     connection = app.registry_connection
     row: dict[str, Any] = {"where": connection.description, "running": True, "problem": ""}
     if connection.is_embedded:
@@ -68,11 +73,12 @@ async def collect_state(app: Services) -> dict[str, Any]:
         if not state.running:
             return row
     try:
-        content = await app.registry().store.status()
-        row |= {"problem": "; ".join(content.problems), "items": content.items, "passages": content.passages}
-        row |= content.details
-        with suppress(RegistryRefused):  # only indexers and admins may read the queue
-            row |= await app.registry_client.index_status()
+        async with time_limit(seconds):
+            content = await app.registry().store.status()
+            row |= {"problem": "; ".join(content.problems), "items": content.items, "passages": content.passages}
+            row |= content.details
+            with suppress(RegistryRefused):  # only indexers and admins may read the queue
+                row |= await app.registry_client.index_status()
     except RegistryError as error:
         is_running = not isinstance(error, RegistryUnreachable)
         row |= {"running": is_running, "problem": f"{error.message} ({error.hint})"}
@@ -95,10 +101,40 @@ def active_signers(app: Services, principal: str) -> Sequence[Signer]:
     return found
 
 
-async def newest_records(app: Services, since: int, limit: int) -> list[dict[str, Any]]:
-    """Return the newest audit records after the number `since`, up to `limit`, oldest first."""
+async def enrol(app: Services, principal: str) -> Sequence[str]:
+    """Let the active keys of a principal in the trust files publish; return their key ids."""
+    return [await app.registry_client.enrol_signer(signer) for signer in active_signers(app, principal)]
+
+
+async def newest_records(
+    app: Services, tier: str, limit: int, since: int = 0, before: int | None = None
+) -> Sequence[dict[str, Any]]:
+    """Return the newest records of a tier's audit log, up to `limit`, oldest first.
+
+    Only those with a number above `since`, and below `before` if one is given, count.
+    """
+    if tier != "registry":
+        records = await asyncio.to_thread(app.local(tier).audit.newest, since, limit, before)
+        return [asdict(record) for record in records]
     head = (await app.registry_client.registry_checkpoint(0, 0, app.settings.registry_name)).head
-    return [row async for row in _records(app, max(since, head.seq - limit), limit)]
+    end = head.seq if before is None else min(head.seq, before - 1)
+    begin = max(since, end - limit)
+    return [row async for row in _records(app, begin, end - begin)]
+
+
+async def list_pending(app: Services, limit: int) -> Sequence[tuple[str, dict[str, Any] | None]]:
+    """Return the first items that wait for the index, oldest first, each with its last problem if an indexer had one.
+
+    Raises
+    ------
+    RegistryRefused
+        When this connection's role may not act as ``kiwi_indexer``.
+    """
+    client = app.registry_client
+    problems = {row["ref"]: row for row in (await client.index_status())["queue"]["problems"]}
+    model = (await client.registry_status())["active_model"] or str(app.embed.fingerprint)
+    refs = [registry_indexer.name_of(envelope) for _, envelope in await client.pending_items(model, limit)]
+    return [(ref, problems.get(ref)) for ref in refs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +144,12 @@ class VerifiedLog:
     pinned: AuditHead
     head: AuditHead
     all_read: bool
+
+    def __str__(self) -> str:
+        seen = self.pinned.seq
+        compared = f"the log continues from pinned record {seen}" if seen else "the log was read for the first time"
+        unread = "the records were not verified, because only the registry's admins may read them"
+        return f"{compared}; {'every record was verified' if self.all_read else unread}"
 
 
 async def verify_log(app: Services) -> VerifiedLog:
@@ -143,6 +185,17 @@ async def _records(app: Services, since: int, limit: int) -> AsyncIterator[dict[
 async def tune(app: Services, options: dict[str, Any], report: Report) -> Tuning:
     """Tune the vectors of this registry. See `tuning.tune`."""
     return await tuning.tune(await asyncio.to_thread(app.registry_connection.url), **options, report=report)
+
+
+NOT_REACHED = "the required recall was not reached; try --method ivfflat or --method exact"
+
+
+def describe_tuning(tuned: Tuning) -> Sequence[str]:
+    """Return the index over a model's vectors in words, and the recall that was measured."""
+    lines = [f"{counted(tuned.passages, 'passages')} of {tuned.model}: {tuned.choice}"]
+    if tuned.recall is not None:
+        lines.append(f"recall@10 {tuned.recall:.3f}, required {tuned.wanted_recall:g}; effort {tuned.effort}")
+    return lines
 
 
 async def tune_if_due(app: Services, model: str, report: Report) -> None:
@@ -184,6 +237,17 @@ async def index_pending(
             indexed(outcome)
     await tune_if_due(app, model, report)  # before searches use it
     return failed, await registry.store.client.finish_collection(model, insist=switch)
+
+
+def describe_progress(progress: Progress) -> str:
+    """Return the state of a model's collection in words, with the command that continues it."""
+    total = progress.items + progress.waiting
+    text = f"{progress.state}: {progress.fingerprint}, {progress.items} of {counted(total, 'items')}"
+    if progress.state == "active":
+        return text
+    if progress.waiting == progress.refused:
+        return f"{text}; to make it the active one without the refused items: kiwi registry index --switch"
+    return f"{text}; to continue: kiwi registry index"
 
 
 async def watch_pending(app: Services, every: float, report: Report) -> AsyncGenerator[ItemRef | Failed | Unreachable]:
@@ -229,6 +293,19 @@ async def find_published(app: Services, text: str) -> ItemRef:
     raise NotFound(f"the registry has no item {text}", hint="kiwi list --source registry")
 
 
+def yank_question(ref: ItemRef) -> str:
+    """Return the question to ask before a yank, which names the loss."""
+    what = ref if ref.version else f"every version of {ref}"
+    return f"Yank {what}? Searches no longer find it. This cannot be undone."
+
+
+async def yank(app: Services, ref: ItemRef, reason: str) -> int:
+    """Yank the version that `ref` names, or all, and apply that to the local tiers; return how many were yanked."""
+    count = await app.registry_client.yank_item(ref, reason)
+    await app.monitor.check()
+    return count
+
+
 async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer:
     """Return the enrolled key to set to `status`: named by principal, public key, or the start of a key id.
 
@@ -249,6 +326,19 @@ async def find_enrolled(app: Services, who: str, status: SignerStatus) -> Signer
         keys = ", ".join(f"{signer.key_id[:16]} ({signer.status})" for signer in left)
         raise UsageError(f"{who} has several keys: {keys}", hint="name one by the start of its key id")
     return left[0]
+
+
+async def plan_withdrawal(app: Services, who: str, status: SignerStatus) -> tuple[Signer, int, str]:
+    """Return the key to retire or revoke, how many items that hides, and the question to ask before it.
+
+    `find_enrolled` says how `who` names the key. Nothing is changed.
+    """
+    signer, hidden, hides = await find_enrolled(app, who, status), 0, ""
+    if status is SignerStatus.COMPROMISED:
+        hidden = len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
+        hides = f" It hides {counted(hidden, 'items')}."
+    key = f"key {signer.key_id[:16]}… of {signer.principal}"
+    return signer, hidden, f"{VERBS[status].capitalize()} {key}? This cannot be undone.{hides}"
 
 
 async def withdraw_key(app: Services, signer: Signer, status: SignerStatus, reason: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,22 +22,26 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from kiwi_rag import __version__
+from kiwi_rag import __version__, render
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.api import error_response, record
+from kiwi_rag.http.web.item import Items
 from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
 from kiwi_rag.http.web.pages import Pages
+from kiwi_rag.http.web.registry import Registry
 from kiwi_rag.http.web.search import MARK_BEGIN, MARK_END, Search
 from kiwi_rag.http.web.stores import Stores
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.signing.statement import format_time
 
 STATIC = Path(__file__).with_name("static")
 
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
-    sections: Sequence[Section] = [Pages(context), Search(context, workspaces), Stores(context, workspaces)]
+    pages = Pages(context), Items(context), Registry(context)
+    sections: Sequence[Section] = [*pages, Search(context, workspaces), Stores(context, workspaces)]
     notes = Notes()
     found: list[BaseRoute] = []
     for section in sections:
@@ -114,7 +119,8 @@ def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__name__), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["marked"] = marked
+    environment.filters.update(clean=render.safe, counted=render.counted, details=render.details_text)
+    environment.filters.update(json_text=render.json_text, marked=marked, moment=moment)
     environment.globals.update(static=_address, version=__version__)
     return environment
 
@@ -123,6 +129,16 @@ def _environment() -> Environment:
 def _address(name: str) -> str:
     """Return the address of a static file, which changes with its content."""
     return f"/static/{name}?{hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
+
+
+def moment(value: datetime | str) -> Markup:
+    """Return a time as a ``<time>`` element in UTC, which a script shows in the viewer's zone."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:  # Postgres has -infinity, too
+        return escape(value)
+    text = format_time(at)
+    return Markup('<time datetime="{}">{} {} UTC</time>').format(text, text[:10], text[11:16])
 
 
 def marked(text: str) -> Markup:

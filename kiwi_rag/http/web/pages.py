@@ -7,13 +7,10 @@ from collections.abc import Mapping
 
 from starlette.requests import Request
 
-from kiwi_rag import render
 from kiwi_rag.config import process_environment
-from kiwi_rag.errors import UsageError
 from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
-from kiwi_rag.usecases import items
 from kiwi_rag.usecases.status import collect_status
 
 
@@ -35,7 +32,7 @@ class Pages:
     @property
     def pages(self) -> Mapping[str, ShowPage]:
         """The pages, by path."""
-        return {"/": self.home, "/item": self.item, "/settings": self.settings}
+        return {"/": self.home, "/settings": self.settings}
 
     async def home(self, _request: Request) -> Page:
         """Show the collections, what needs attention, and the search box."""
@@ -50,28 +47,6 @@ class Pages:
         if status["model"]["problem"]:
             attention.append({"tier": "model", "text": status["model"]["problem"], "command": "kiwi doctor"})
         return Page("home.html", {"status": status, "attention": attention})
-
-    async def item(self, request: Request) -> Page:
-        """Show one item, verified again, with its statement and signer."""
-        ref = request.query_params.get("ref", "")
-        if not ref:
-            raise UsageError("the address names no item", hint="open an item from the search")
-        app = self._context.app
-        found = await items.find(app, ref, app.source_names("all" if "@" in ref else app.settings.source))
-        signed, stored = found.signed, found.stored
-        facts = {
-            "type": signed.ref.item_type.value,
-            "version": signed.ref.version,
-            "tier": found.tier.name,
-            "signed by": found.signer.principal,
-            "key": stored.key_id if hasattr(stored, "key_id") else found.signer.key_id,
-            "signed at": signed.signed_at.isoformat(timespec="seconds"),
-            "digest": stored.digest,
-            "path": stored.path,
-        }
-        lines = render.safe(found.content).splitlines()
-        state = render.state_json(found.state)
-        return Page("item.html", {"ref": str(signed.ref), "facts": facts, "lines": lines, "state": state})
 
     async def settings(self, _request: Request) -> Page:
         """Show each setting, its value, and where it came from."""

@@ -55,10 +55,12 @@ class SqliteAuditLog:
         finally:
             self.append_all(events)
 
-    def newest(self, since_seq: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        """Return the last `limit` records with a number above `since_seq`, in order."""
+    def newest(self, since_seq: int = 0, limit: int = 1000, before: int | None = None) -> list[AuditRecord]:
+        """Return the last `limit` records with a number above `since_seq`, and below `before` if given, in order."""
         with self._borrow() as connection:
-            return list(_records(connection, max(since_seq, _head(connection).seq - limit), limit))
+            end = _head(connection).seq if before is None else min(_head(connection).seq, before - 1)
+            begin = max(since_seq, end - limit)
+            return list(_records(connection, begin, max(0, end - begin)))
 
     def verify_chain(self) -> AuditHead:
         """Verify every record and return the head.

@@ -1,4 +1,4 @@
-// What pages do only with JavaScript: the theme's switch, the keyboard, and copy buttons.
+// What pages do only with JavaScript: the theme's switch, the keyboard, copy buttons, and times in the viewer's zone.
 "use strict";
 
 const button = document.getElementById("theme");
@@ -67,3 +67,12 @@ document.addEventListener("htmx:config:request", ({ detail }) => {
     if (value === "" || (!fields.has("compare") && ["alpha2", "k2"].includes(name))) fields.delete(name);
   }
 });
+
+function showLocalTimes() {
+  for (const time of document.querySelectorAll("time[datetime]:not([title])")) {
+    time.title = time.textContent;
+    time.textContent = new Date(time.dateTime).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  }
+}
+showLocalTimes();
+document.addEventListener("htmx:after:swap", showLocalTimes);

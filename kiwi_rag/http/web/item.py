@@ -1,0 +1,114 @@
+"""The page Item: its verified content, its versions and copies, and who signed what; yanking a version of it."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from starlette.requests import Request
+
+from kiwi_rag import render
+from kiwi_rag.errors import NotFound, Refused, RegistryError
+from kiwi_rag.http.web.page import Done, Form, Page, RunAction, ShowPage, Stream, confirm
+from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.signing import dsse
+from kiwi_rag.usecases import items, registry
+from kiwi_rag.usecases.items import FoundItem
+
+MAX_COMPARED = 20_000
+"""Lines of two versions of a file; finding the differences of more could take very long."""
+
+
+class Items:
+    """The page of one item.
+
+    Parameters
+    ----------
+    context
+        The services that the calls use.
+    """
+
+    def __init__(self, context: ServerContext) -> None:
+        self._app = context.app
+
+    streams: Mapping[str, Stream] = {}
+
+    @property
+    def pages(self) -> Mapping[str, ShowPage]:
+        """The page."""
+        return {"/item": self.show}
+
+    @property
+    def actions(self) -> Mapping[str, RunAction]:
+        """What an admin may do with the item."""
+        return {"/item/yank": self.yank}
+
+    async def show(self, request: Request) -> Page:
+        """Show one file of an item, verified again, and how its files differ from those of another version."""
+        app, given = self._app, request.query_params
+        found = await self._find(given.get("ref", ""))
+        other = await self._find(given["with"]) if given.get("with") else None
+        ref, stored = found.signed.ref, found.stored
+        name = given.get("file") or found.signed.main
+        if name not in stored.files:
+            raise NotFound(f"{ref} has no file {name[:200]!r}", hint=f"kiwi show {ref}")
+        copies = await items.find_copies(app, ref)
+        local = [copy for copy in copies.values() if isinstance(copy, FoundItem) and copy.tier.root]
+        is_readable = "registry" in copies and not isinstance(copies["registry"], RegistryError)
+        values = {
+            "found": found,
+            "file": name,
+            "lines": _lines(stored.files[name]),
+            "warnings": items.state_warnings(found),
+            "undeclared": await asyncio.to_thread(items.permission_warnings, app, found),
+            "copies": copies,
+            "kept": [(copy, await copy.tier.store.history(ref)) for copy in local],
+            "published": await app.registry_client.item_status(ref) if is_readable else (),
+            "trusted": app.trust.by_key,
+            "diff": await asyncio.to_thread(_diff, other, found) if other else None,
+            "other": other,
+            "statement": json.loads(stored.envelope.payload),
+            "envelope": dsse.encode(stored.envelope),
+        }
+        return Page("item.html", values)
+
+    async def yank(self, form: Form) -> Done:
+        """Withdraw the version that the form names from the registry."""
+        ref = await registry.find_published(self._app, form.get("ref", ""))
+        confirm(form, registry.yank_question(ref), "Yank it")
+        count = await registry.yank(self._app, ref, form.get("reason", ""))
+        message = f"{ref} was yanked." if count else f"{ref} was yanked already; nothing changed."
+        return Done(f"/item?ref={quote(f'{ref}@registry')}", message)
+
+    async def _find(self, text: str) -> FoundItem:
+        names = self._app.source_names("all" if "@" in text else self._app.settings.source)
+        try:
+            return await items.find(self._app, text, names)
+        except Refused as error:
+            message = f"{text} does not verify, so nothing of it is shown: {error.message}"
+            raise Refused(message, hint=error.hint or "kiwi doctor") from error
+
+
+def _lines(content: bytes) -> list[str]:
+    """Return the lines of a file as search results count them; for a binary one a line that describes it."""
+    try:
+        return render.safe(content.decode().replace("\r\n", "\n")).removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        return [f"A binary file of {len(content)} bytes with the SHA-256 digest {sha256_hex(content)}."]
+
+
+def _diff(old: FoundItem, new: FoundItem) -> list[str]:
+    """Return how the files of two versions differ, as a unified diff."""
+    found: list[str] = []
+    for name in sorted({*old.stored.files, *new.stored.files}):
+        before, after = (_lines(one.stored.files[name]) if name in one.stored.files else [] for one in (old, new))
+        if len(before) + len(after) > MAX_COMPARED:
+            found.append(f"{name} is too long to be compared here: kiwi show prints both versions")
+        else:
+            labels = [f"{one.signed.ref}@{one.tier.name} {name}" for one in (old, new)]
+            found += difflib.unified_diff(before, after, labels[0], labels[1], lineterm="")
+    return found
