@@ -133,7 +133,7 @@ def test_a_signer_from_enrolment_to_revocation(user: Kiwi, publisher: Kiwi, brow
     assert f"{BOB} may publish now, with 1 key." in text_of(browser.post("/registry/enrol", data={"principal": BOB}))
     publisher.run("publish", path)
     waiting = text_of(browser.get("/registry"))
-    assert "1 item cannot be found by searches until they are indexed" in waiting
+    assert "Searches do not find what waits for the index: 1 item." in waiting
     assert "knowledge:acme/bobs@1.0.0 No indexer has taken it yet." in waiting
     assert "has begun: index the registry" in text_of(browser.post("/registry/index"))
     wait_until(lambda: "1 item indexed, 0 refused" in text_of(browser.get("/registry/jobs")))
