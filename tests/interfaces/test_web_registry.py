@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from html import unescape
 from urllib.parse import quote
 
@@ -73,9 +74,11 @@ def publisher(user: Kiwi, owner: psycopg.Connection) -> Kiwi:
 
 @pytest.fixture(scope="module")
 def browser(user: Kiwi) -> Iterator[httpx.Client]:
-    yield from signed_in(user)
+    with signed_in(user) as client:
+        yield client
 
 
+@contextmanager
 def signed_in(user: Kiwi) -> Iterator[httpx.Client]:
     url = user.json("status")["service"]["url"]
     with httpx.Client(base_url=url, headers={"Origin": url}, follow_redirects=True, timeout=60) as client:
@@ -122,7 +125,19 @@ def test_the_overview_says_what_the_registry_holds(browser: httpx.Client) -> Non
     assert f"{ADA} active * (directive, script, knowledge, skill) always" in said
 
 
-def test_a_signer_from_enrolment_to_revocation(user: Kiwi, publisher: Kiwi, browser: httpx.Client) -> None:
+def test_what_the_gate_refused_is_listed(user: Kiwi, browser: httpx.Client) -> None:
+    bad = user.write("directives/acme/bad.md", "# Nothing is said of it\n")
+    user.run("add", str(bad), expect=4)
+    bad.unlink()
+    said = text_of(browser.get("/registry"))
+    assert "On this machine, in the tier project" in said
+    rejected = re.search(r"rejected directive:acme/bad.{,80}", said)
+    assert rejected and "policy: project; findings: " in rejected[0], rejected
+
+
+def test_a_signer_from_enrolment_to_revocation(
+    user: Kiwi, publisher: Kiwi, browser: httpx.Client, owner: psycopg.Connection
+) -> None:
     user.run("keys", "new", "bob", "--principal", BOB)
     path = put(user, "bobs", "1.0.0", "Bob says so.", "--key", "bob")
     publisher.run("publish", path, expect=4)
@@ -135,6 +150,9 @@ def test_a_signer_from_enrolment_to_revocation(user: Kiwi, publisher: Kiwi, brow
     waiting = text_of(browser.get("/registry"))
     assert "Searches do not find what waits for the index: 1 item." in waiting
     assert "knowledge:acme/bobs@1.0.0 No indexer has taken it yet." in waiting
+    owner.execute("update kiwi_private.index_queue set attempts = 2, problem = 'too <long>', not_before = now()")
+    waiting = browser.get("/registry")
+    assert "An indexer failed on it 2 times: too <long>." in text_of(waiting) and "<long>" not in waiting.text
     assert "has begun: index the registry" in text_of(browser.post("/registry/index"))
     wait_until(lambda: "1 item indexed, 0 refused" in text_of(browser.get("/registry/jobs")))
     assert "No item waits" in text_of(browser.get("/registry"))
@@ -300,19 +318,21 @@ def test_a_role_that_may_not_and_a_registry_that_does_not_answer(
     publisher: Kiwi, owner_again: psycopg.Connection, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     limited = at(publisher, tmp_path_factory.mktemp("limited"))
-    with serving(limited):
-        for browser in signed_in(limited):
-            said = text_of(browser.get("/registry"))
-            assert "This needs the role kiwi_indexer" in said and "This needs the role kiwi_admin" in said
-            assert "Stop the registry" not in said
-            refused = text_of(browser.post("/registry/enrol", data={"principal": ADA}))
-            assert "this connection's role may not do that" in refused and "kiwi_admin administers" in refused
-            owner_again.execute("alter role pub nologin")
-            owner_again.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'pub'")
-            page = browser.get("/registry")
-            assert page.status_code == 200
-            assert "The registry cannot be read: the registry cannot be reached" in text_of(page)
-            assert "The audit logs of this machine" in page.text
+    with serving(limited), signed_in(limited) as browser:
+        said = text_of(browser.get("/registry"))
+        assert "This needs the role kiwi_indexer" in said and "This needs the role kiwi_admin" in said
+        assert "Stop the registry" not in said
+        refused = text_of(browser.post("/registry/enrol", data={"principal": ADA}))
+        assert "this connection's role may not do that" in refused and "kiwi_admin administers" in refused
+        browser.post("/registry/index")
+        wait_until(lambda: "index the registry , failed." in text_of(browser.get("/registry/jobs")))
+        assert "this connection's role may not do that" in text_of(browser.get("/registry/jobs"))
+        owner_again.execute("alter role pub nologin")
+        owner_again.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'pub'")
+        page = browser.get("/registry")
+        assert page.status_code == 200
+        assert "The registry cannot be read: the registry cannot be reached" in text_of(page)
+        assert "The audit logs of this machine" in page.text
 
 
 @pytest.fixture
