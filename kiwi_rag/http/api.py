@@ -106,12 +106,13 @@ class Api:
     def _endpoint(self, tool: Tool) -> Any:
         async def call(request: Request) -> JSONResponse:
             arguments: Mapping[str, Any] = {}
-            outcome = "ok"
+            outcome = "failed"
             try:
                 with trace_call(tool.name) as traced:
                     arguments = tool.parse_arguments(await _arguments(request, tool))
                     answer = await tool.run(self._context, arguments, _no_report)
                     traced.record_answer(answer.data)
+                outcome = "ok"
                 return JSONResponse(answer.data)
             except KiwiError as error:
                 outcome = error.code

@@ -360,10 +360,10 @@ def test_the_model_is_tested_and_described(browser: httpx.Client, reader: httpx.
 
 
 def test_the_registry_is_stopped_after_a_confirmation_only(browser: httpx.Client, url: str) -> None:
-    asked = browser.post("/stores/stop", headers={"Origin": url}).text
-    assert "Stop the registry? Commands and agents that use it now fail." in asked
-    done = browser.post("/stores/stop", data={"confirmed": "yes"}, headers={"Origin": url}).text
-    assert "The registry was not running." in done or "The registry was stopped." in done
+    asked = browser.post("/registry/stop", headers={"Origin": url}).text
+    assert "Stop the embedded registry? Other processes that use it now get an error." in asked
+    done = browser.post("/registry/stop", data={"confirmed": "yes"}, headers={"Origin": url}).text
+    assert "The registry was stopped." in done
 
 
 @pytest.mark.parametrize("query", ["k=999999", "alpha=2", "alpha=nan", "scope=../../etc", "kind=poem", "k=-1", "k=x"])

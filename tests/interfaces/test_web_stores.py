@@ -78,8 +78,8 @@ def test_a_registry_that_cannot_be_reached_is_said_to_be(tmp_path: Path, closed_
     elsewhere = {"KIWI_REGISTRY_URL": f"postgresql://kiwi:secret@127.0.0.1:{closed_port}/kiwi"}
     page = call(tmp_path, "GET", "/stores", **elsewhere).text
     assert "It cannot be reached: " in page and "Its operator starts and stops it." in page
-    assert "secret" not in page and 'action="/stores/start"' not in page
-    refused = call(tmp_path, "POST", "/stores/start", **elsewhere)
+    assert "secret" not in page and 'action="/registry/start"' not in page
+    refused = call(tmp_path, "POST", "/registry/start", **elsewhere)
     assert refused.status_code == 400
     assert "is not the embedded registry" in refused.text
 

@@ -73,10 +73,11 @@ def _page(show: ShowPage, notes: Notes) -> Callable[[Request], Awaitable[Respons
 
 def _action(run: RunAction, context: ServerContext, notes: Notes) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
-        form, outcome = Form(), "ok"
+        form, outcome = Form(), "failed"
         try:
             form = await read_form(request)
             done = await run(form)
+            outcome = "ok"
         except Unconfirmed as asked:
             outcome = ""
             values = {"question": asked.question, "label": asked.label, "fields": form.multi_items()}

@@ -20,7 +20,7 @@ from kiwi_rag.config import LOCAL_PROVIDERS
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.usage import usage_rows
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.http.web.page import Done, Form, Page, RunAction, ShowPage, Stream, confirm
+from kiwi_rag.http.web.page import Done, Form, Page, RunAction, ShowPage, Stream
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.registry.calls import time_limit
@@ -31,9 +31,6 @@ from kiwi_rag.usecases.status import PROBE_SECONDS, cache_state, model_state
 SENTENCE = "A test sentence of Kiwi, sent to measure how long the model takes."
 DAYS = 30
 """Days whose use of remote models is shown."""
-_LOSS = (
-    "Stop the registry? Commands and agents that use it now fail. Its data is kept, and its next use starts it again."
-)
 
 
 class Stores:
@@ -59,8 +56,8 @@ class Stores:
 
     @property
     def actions(self) -> Mapping[str, RunAction]:
-        """The forms, by path."""
-        return {"/stores/test": self.test, "/stores/start": self.start, "/stores/stop": self.stop}
+        """The form, by path; that of the registry is the page Registry's."""
+        return {"/stores/test": self.test}
 
     async def show(self, _request: Request) -> Page:
         """Show the model, its use of the last days, and the stores; starts nothing."""
@@ -89,17 +86,6 @@ class Stores:
         length = float(vector @ vector) ** 0.5
         name = f"{model.fingerprint.model} embedded the sentence in {took:.1f} ms"
         return Done("/stores", f"{name}: {len(vector)} dimensions, a vector of length {length:.3f}.")
-
-    async def start(self, _form: Form) -> Done:
-        """Start the embedded registry, and keep it running."""
-        await registry.start(self._app, None)
-        return Done("/stores", "The registry runs until it is stopped.")
-
-    async def stop(self, form: Form) -> Done:
-        """Stop the embedded registry, after a confirmation."""
-        confirm(form, _LOSS, "Stop the registry")
-        was_running = await asyncio.to_thread(registry.stop, self._app)
-        return Done("/stores", "The registry was stopped." if was_running else "The registry was not running.")
 
     def _model(self) -> Mapping[str, Any]:
         state, app = model_state(self._app), self._app
