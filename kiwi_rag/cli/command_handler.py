@@ -16,7 +16,7 @@ from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.apps import Apps
 from kiwi_rag.http.commands import Answer, CallerRequest, Write
-from kiwi_rag.local_service import OTHER_NETWORK, SERVED, Declined
+from kiwi_rag.local_service import OTHER_NETWORK, Declined, is_served
 from kiwi_rag.mcp.stdio import Lines, serve_lines
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load
 from kiwi_rag.services import Services
@@ -86,7 +86,10 @@ class _CallerSession(Session):
         self.request, self._apps, self._loop = request, apps, loop
 
     def check(self, command: str | None) -> None:
-        if command not in SERVED:  # the client sends no other, but any process of this user can write to the socket
+        arguments = self.request.arguments
+        words = arguments[arguments.index(command) :] if command in arguments else ()
+        # The client sends no other, but any process of this user can write to the socket.
+        if not is_served([*words]):
             raise Declined("it is not a command for the service")
 
     def environment(self) -> Mapping[str, str]:

@@ -198,14 +198,14 @@ async def search(
     explain: bool, form: str, **given: Any,
 ) -> int:  # fmt: skip
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
-    filters, limit = _filters(opened, given), app.settings.limit
+    filters, limit = _filters(app, opened, given), app.settings.limit
     asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
     reply = await opened.search(asked)
     return show_reply(session, reply, hits.documents_json(reply), form, explain)
 
 
-def _filters(opened: Workspace, given: Mapping[str, Any]) -> Filters:
-    return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "")})
+def _filters(app: Services, opened: Workspace, given: Mapping[str, Any]) -> Filters:
+    return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "", app.cwd)})
 
 
 @workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
@@ -215,9 +215,9 @@ def _filters(opened: Workspace, given: Mapping[str, Any]) -> Filters:
 @DOMAIN
 @PATH
 @STORE
-async def list_documents(session: Session, _app: Services, opened: Workspace, **given: str | None) -> int:
+async def list_documents(session: Session, app: Services, opened: Workspace, **given: str | None) -> int:
     """List the indexed documents with type, passages, service, domain and title."""
-    rows, refused = await items.list_documents(opened.indexed_tier(), _filters(opened, given))
+    rows, refused = await items.list_documents(opened.indexed_tier(), _filters(app, opened, given))
     session.print_data(rows, map(_line, rows))
     if not rows and not refused:
         session.notify("no document matches; kiwi workspace stats shows what is indexed")

@@ -72,8 +72,9 @@ class RequestServices(Services):
             raise Declined(OTHER_NETWORK)
         return self.shared._registry_store
 
-    def _local_store(self, name: str, root: Path) -> LocalVectorStore:
-        return self.shared._local_store(name, root)
+    def local_store(self, root: Path, *below: str) -> LocalVectorStore:
+        """Return a local store; it stays open."""
+        return self.shared.local_store(root, *below)
 
     def file_states(self, folder: Path) -> FileStates:
         """Return what is known of files; it stays open."""

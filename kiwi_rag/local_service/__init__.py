@@ -25,7 +25,7 @@ import stat
 import struct
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from kiwi_rag import __version__
@@ -37,7 +37,7 @@ SERVICE, STOP, COMMAND, SESSION, SIGN_IN = (
     f"/api/v1/{name}" for name in ("service", "service/stop", "command", "session", "sign-in")
 )
 MCP = "mcp"
-SERVED = frozenset({"search", "show", "list"})
+SERVED = frozenset({"search", "show", "list", "workspace search"})
 """Commands that the service runs: those that only read. All others run in the client's process."""
 
 OTHER_NETWORK = "it was started with other variables for connections (PG*, *_proxy, SSL_CERT_*, NETRC)"
@@ -48,6 +48,11 @@ _NEVER_SENT = frozenset({"KIWI_SIGNING_KEY", "KIWI_KEY_PASSPHRASE", "KIWI_MCP_TO
 
 class Declined(Exception):
     """The service does not run this, so the client does it itself. Shown to users with ``--verbose`` only."""
+
+
+def is_served(words: Sequence[str]) -> bool:
+    """Whether the service runs a command line that begins with these words."""
+    return " ".join(words[: 2 if words[:1] == ["workspace"] else 1]) in SERVED
 
 
 def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:

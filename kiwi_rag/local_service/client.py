@@ -152,7 +152,7 @@ def _send_stdin(line: socket.socket, client_ended: Event) -> None:
 
 
 _FLAGS = frozenset({"--json", "--quiet", "--verbose"})
-_LOCAL = ("--help", "--version", "--weights", "--project")
+_LOCAL = ("--help", "--version", "--weights", "--project", "--root")
 """Options after the command that click prints itself, or that name a path of the caller."""
 
 
@@ -166,7 +166,7 @@ def answer(arguments: list[str]) -> int | None:
     """
     flags, project, words = _parse(arguments)
     command, *rest = words or [""]
-    if command not in service.SERVED and command != service.MCP:
+    if not service.is_served(words) and command != service.MCP:
         return None
     folder = service.run_folder(os.environ)
     if os.environ.get("KIWI_SERVICE") == "off" or "_KIWI_COMPLETE" in os.environ or not socket_exists(folder):

@@ -70,7 +70,7 @@ class Services(ClosesOpened):
     project_dir: Path | None
     cwd: Path = field(default_factory=Path.cwd)
     _opened: AsyncExitStack = field(default_factory=AsyncExitStack, init=False, repr=False)
-    _local: dict[str, LocalVectorStore] = field(default_factory=dict, init=False, repr=False)
+    _local: dict[Path, LocalVectorStore] = field(default_factory=dict, init=False, repr=False)
     _states: dict[Path, FileStates] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -287,7 +287,7 @@ class Services(ClosesOpened):
     def local(self, name: str) -> Collection[VectorStore]:
         """Return the items of the project or of the user."""
         root = self.root(name)
-        store = self._local_store(name, root)
+        store = self.local_store(root)
         return self._collection(name, store, store.audit, root=root, states=self.file_states(store.folder))
 
     def registry(self) -> Collection[RegistryVectorStore]:
@@ -306,7 +306,7 @@ class Services(ClosesOpened):
     def audit(self) -> SqliteAuditLog:
         """The local audit log for the registry tier: the project's in a project, else the user's."""
         name = "project" if self.project_dir else "user"
-        return self._local_store(name, self.root(name)).audit
+        return self.local_store(self.root(name)).audit
 
     def source_names(self, source: str) -> Sequence[str]:
         """Return the tiers that `source` names; the project tier only in a project, or when named itself."""
@@ -331,12 +331,6 @@ class Services(ClosesOpened):
         for signer in self.trust.by_key.values():
             if signer.key_id not in enrolled and signer.status is SignerStatus.ACTIVE:
                 await self.registry_client.enrol_signer(signer)
-
-    def _local_store(self, name: str, root: Path) -> LocalVectorStore:
-        if name not in self._local:
-            store = self._local[name] = self.new_local_store(root)
-            self._opened.push_async_callback(store.close)
-        return self._local[name]
 
     def file_states(self, folder: Path) -> FileStates:
         """Return what is known of the files whose index is in `folder`."""
@@ -366,8 +360,8 @@ class Services(ClosesOpened):
         # One folder a user: the store sets aside an index whose owner token is another's.
         return root.joinpath("vectors", sha256_hex(self.owner_token.encode())[:12], *below)
 
-    def new_local_store(self, root: Path, *below: str) -> LocalVectorStore:
-        """Return a new store of this user below the ``.ai`` folder `root`; the caller closes it.
+    def local_store(self, root: Path, *below: str) -> LocalVectorStore:
+        """Return this user's store below the ``.ai`` folder `root`, which is closed with these services.
 
         Raises
         ------
@@ -376,7 +370,11 @@ class Services(ClosesOpened):
         """
         from kiwi_rag.stores.local import LocalVectorStore
 
-        return LocalVectorStore(self.index_folder(root, *below), self.owner_token)
+        folder = self.index_folder(root, *below)
+        if folder not in self._local:
+            store = self._local[folder] = LocalVectorStore(folder, self.owner_token)
+            self._opened.push_async_callback(store.close)
+        return self._local[folder]
 
     @cached_property
     def _registry_store(self) -> RegistryVectorStore:

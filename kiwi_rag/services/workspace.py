@@ -66,8 +66,7 @@ class Workspace(ClosesOpened):
     @cached_property
     def tier(self) -> Collection[VectorStore]:
         """The collection of the workspace's documents."""
-        settings, local = self._app.settings, self._app.new_local_store(self._folder, "documents")
-        self._opened.push_async_callback(local.close)
+        settings, local = self._app.settings, self._app.local_store(self._folder, "documents")
         store: VectorStore = local
         folder, policy, root = local.folder, policy_of("documents"), self.config.root
         if self.is_shared:  # what was read for a local index says nothing about another one

@@ -120,6 +120,47 @@ def test_output_and_exit_code_are_the_same(warm: Kiwi, arguments: list[str], by_
     assert served(warm) - before == by_the_service
 
 
+@pytest.fixture(scope="module")
+def documented(warm: Kiwi) -> Kiwi:
+    """The same user, below the folder of two indexed documents."""
+    folder = warm.cwd / "docs/releases"
+    folder.mkdir(parents=True)
+    (folder / "undo.md").write_text("# Undoing a release\n\nRun the rollback of the last deploy.\n")
+    (warm.cwd / "docs/other.md").write_text("# Releases\n\nA release goes out on Mondays, the rollback too.\n")
+    warm.run("workspace", "index", ".")
+    return replace(warm, cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "by_the_service"),
+    [
+        ([], True),
+        (["--format", "json", "-n", "1"], True),
+        (["--path", "undo.md"], True),
+        (["--path", "docs/other.md", "--explain"], True),
+        (["--file-type", "python"], True),
+        (["--root", "../.."], False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_documents_are_searched_through_it_too(documented: Kiwi, options: list[str], by_the_service: bool):
+    before = served(documented)
+    assert told(documented, "workspace", "search", "rollback", *options) == told(
+        alone(documented), "workspace", "search", "rollback", *options
+    )
+    assert served(documented) - before == by_the_service
+
+
+def test_a_document_indexed_meanwhile_is_found(documented: Kiwi):
+    assert "hotfix.md" not in documented.run("workspace", "search", "hotfix").stdout
+    (documented.cwd / "hotfix.md").write_text("# Hotfix\n\nHow to ship a hotfix.\n")
+    before = served(documented)
+    documented.run("workspace", "index", "../..")
+    assert served(documented) == before
+    assert "hotfix.md" in documented.run("workspace", "search", "hotfix").stdout
+    assert served(documented) == before + 1
+
+
 @pytest.mark.parametrize(
     "extra",
     [

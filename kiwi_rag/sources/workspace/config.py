@@ -67,12 +67,12 @@ class WorkspaceConfig:
         """Return the service that the settings give a path; empty where they give none."""
         return next((service for pattern, service in self.services.items() if fnmatchcase(path, pattern)), "")
 
-    def resolve_search_path(self, path: str) -> str:
-        """Return the filter that a user's path means: a pattern, or an existing path from the working directory."""
+    def resolve_search_path(self, path: str, cwd: Path) -> str:
+        """Return the filter that a user's path means: a pattern, or an existing path from the folder `cwd`."""
         if not path or "*" in path or "?" in path:
             return path.removeprefix("./")
-        if (Path.cwd() / path).exists():
-            absolute = Path(os.path.normpath(Path.cwd() / path))
+        if (cwd / path).exists():
+            absolute = Path(os.path.normpath(cwd / path))
             return "" if absolute in (self.root.absolute(), self.resolved) else self.relative_path(absolute)
         return path.removeprefix("./")
 
