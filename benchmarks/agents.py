@@ -1,4 +1,4 @@
-"""Agents' doors: `initialize`, `kiwi search` through the local service, searches over HTTP by one client and by 50.
+"""Agents' ways in: `initialize`, commands through the local service, searches over HTTP by one client and by 50.
 
 Run: ``python -m benchmarks.agents [clients] [searches]``. Prints one JSON object; times in milliseconds, memory in MB.
 Clients are the official SDK's, in a process beside the server's; both share the machine's cores. Each search asks what
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ STARTS = 10
 SEARCHES = 30
 ENTRY = (sys.executable, "-m", "kiwi_rag.entry")
 """What the installed `kiwi` runs; `python -m kiwi_rag.cli` imports the whole command line before it."""
+BARE = [sys.executable, "-c", "pass"]
 _INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -70,25 +72,37 @@ def until_greeted(place: Place) -> float:
     return taken
 
 
+def _run(command: list[str], env: Mapping[str, str], cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(command, env=dict(env), cwd=cwd, capture_output=True, check=False)
+
+
 def through_the_service(place: Place, folder: Path) -> dict[str, Any]:
-    """The time of whole `kiwi search` processes that a service answers, each of what was never asked, in ms."""
+    """The time of whole processes that a service answers, each of what was never asked, in ms, and of a bare Python."""
+    place.run("workspace", "index", ".", accept=(0, 3))
     (folder / "run").mkdir(mode=0o700)
     env = {**place.env, "XDG_RUNTIME_DIR": str(folder / "run")}
     service = subprocess.Popen([*KIWI, "serve"], env=env, cwd=place.project, stderr=subprocess.PIPE, text=True)
     try:
         assert service.stderr is not None
         assert "serving at" in service.stderr.readline()
-        taken = []
+        commands = {"search": ("search",), "workspace search": ("workspace", "search"), "bare": ()}
+        taken: dict[str, list[float]] = {name: [] for name in commands}
         for number in range(SEARCHES + 5):
-            command = [*ENTRY, "--verbose", "search", f"undo the deploy of shop {number}"]
-            options: dict[str, Any] = {"env": env, "cwd": place.project, "capture_output": True}
-            seconds, done = timed(lambda c=command, o=options: subprocess.run(c, **o))
-            assert done.returncode == 0 and b"not used" not in done.stderr, done.stderr
-            taken.append(seconds * 1000)
+            for name, words in commands.items():
+                asked = [*ENTRY, "--verbose", *words, f"undo the deploy of shop {number}"] if words else BARE
+                seconds, done = timed(partial(_run, asked, env, place.project))
+                assert done.returncode == 0 and b"not used" not in done.stderr, done.stderr
+                taken[name].append(seconds * 1000)
     finally:
         service.terminate()
         service.wait(timeout=30)
-    return {**spread(taken[5:], 0), **percentiles(taken[5:], 0)}
+    found: dict[str, Any] = {}
+    for name, times in taken.items():
+        found[name] = {**spread(times[5:], 0), **percentiles(times[5:], 0)}
+        if name != "bare":
+            pairs = zip(times[5:], taken["bare"][5:], strict=True)
+            found[f"{name} to bare"] = spread([one / bare for one, bare in pairs], 1)
+    return found
 
 
 async def clients(url: str, pid: int, number: int, searches: int, asked: Iterator[int]) -> dict[str, Any]:
