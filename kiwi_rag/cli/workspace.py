@@ -24,7 +24,7 @@ from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
-from kiwi_rag.sources.source import SyncReport, describe_error
+from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import filters_of, items
@@ -168,9 +168,7 @@ def _report(session: Session, app: Services, opened: Workspace, report: SyncRepo
 
 def _list(session: Session, report: SyncReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
-    rows = [(f"failed   {path}: {describe_error(error)}", error.hint) for path, error in report.failed.items()]
-    rows += [(f"warning  {found.where}: {found.message}", found.hint) for found in report.warnings]
-    rows += [(f"skipped  {path}: {reason}", "") for path, reason in report.skipped.items()]
+    rows = [(f"{kind:<8} {where}: {message}", hint) for kind, where, message, hint in report.findings]
     lines = [f"{text} ({hint})" if hint else text for text, hint in rows]
     shown = lines if session.verbose else lines[:MAX_LISTED]
     for line in shown:

@@ -46,7 +46,7 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with no-referrer browsers send a form's own Origin as null
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -205,6 +205,8 @@ class AccessControl:
         Paths that a reader may POST to, because that changes nothing.
     private
         Paths of the Unix socket alone.
+    admin_pages
+        Pages that a reader may not open, because they show more than what is indexed.
     """
 
     app: ASGIApp
@@ -214,6 +216,7 @@ class AccessControl:
     public: Collection[str] = ("/health", "/static/", LOGIN)
     reader_posts: Collection[str] = ()
     private: Collection[str] = (COMMAND, SESSION, SIGN_IN)
+    admin_pages: Collection[str] = ("/add",)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -244,7 +247,7 @@ class AccessControl:
             return None
         if role is Role.NONE:
             return _refused(401, "sign in first", "kiwi ui opens a browser that is signed in; programs send a token")
-        reads = method in SAFE_METHODS or path in self.reader_posts
+        reads = (method in SAFE_METHODS or path in self.reader_posts) and path not in self.admin_pages
         if role is Role.READER and not reads:
             return _refused(403, "a reader may not do this", "use a token of an admin")
         return None
@@ -264,7 +267,7 @@ class AccessControl:
         if cookie is None:
             hint = "run kiwi ui again"
             return PlainTextResponse(f"The address was used already, or is older than two minutes: {hint}\n", 403)
-        answer = RedirectResponse("/", 303)
+        answer = RedirectResponse("/", 303, {"Referrer-Policy": "no-referrer"})  # the address holds the token
         age = int(SESSION_SECONDS)
         answer.set_cookie(COOKIE, cookie, max_age=age, path="/", httponly=True, samesite="strict")
         return answer

@@ -78,6 +78,11 @@ class Api:
         return "; ".join(loading.result()) if loading.done() else "it is loading the model and opening the tiers"
 
     @property
+    def is_working(self) -> bool:
+        """Whether a job is running, which no request may be waiting for."""
+        return self._context.jobs.running is not None
+
+    @property
     def tools(self) -> Mapping[str, Tool]:
         """Path below `ROOT` → tool."""
         found = {tool.name: tool for tool in load("items,workspace,documents", allow_write=True).tools}

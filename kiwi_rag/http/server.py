@@ -69,7 +69,8 @@ class Service:
             session.cancel()
 
     def _is_idle(self) -> bool:
-        return not self._active and time.monotonic() - self._last_left > self._idle_seconds
+        working = self._active or self._api.is_working
+        return not working and time.monotonic() - self._last_left > self._idle_seconds
 
     def _counted(self, app: ASGIApp) -> ASGIApp:
         """Return `app`, noting how many requests are active, and when the last one ended."""

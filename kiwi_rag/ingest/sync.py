@@ -63,12 +63,13 @@ class Callbacks:
 
     ``planned`` is called once with the number of new or changed files, and returns the callback for finished files;
     ``embedding`` the same for passages, where files are stored before they are embedded. ``stored`` is called with each
-    admission as soon as it is durable.
+    admission as soon as it is durable. ``report`` makes the report, which the run fills.
     """
 
     planned: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None
     stored: Callable[[Admission], None] = lambda _: None
     embedding: Callable[[int], Callable[[int], None]] = lambda _: lambda _: None
+    report: Callable[[], SyncReport] = SyncReport
 
 
 NO_CALLBACKS = Callbacks()
@@ -105,7 +106,8 @@ async def sync(  # noqa: PLR0913  # what a run depends on
     async with to.writing():
         await _clear_other_model(to, writer)
         rules = fingerprint_rules(to, writer, source.rules)
-        run = _Run(source, to, writer, rules, await _known_files(source, to), states_of(to), callbacks, jobs)
+        known, report = await _known_files(source, to), callbacks.report()
+        run = _Run(source, to, writer, rules, known, states_of(to), callbacks, jobs, report)
         changed = await asyncio.to_thread(run.find_changed, paths)
         if paths is None and (changed or run.removed):
             run.states.set_run_state(RunState.BEGUN)
@@ -339,10 +341,10 @@ class _Run:
             self.save_state()
 
     def save_state(self) -> None:
-        """Save whether all files were stored."""
-        state = RunState.COMPLETE if self.report.complete else RunState.PARTLY
-        if self.states.run_state() != state:
-            self.states.set_run_state(state)
+        """Save whether all files were stored, and of which commit they are."""
+        present = RunState.COMPLETE if self.report.complete else RunState.PARTLY, self.source.commit
+        if (self.states.run_state(), self.states.run_commit()) != present:
+            self.states.set_run_state(*present)
 
     async def _remove(self, path: str, stamp: SourceStamp) -> None:
         ref = stamp.ref

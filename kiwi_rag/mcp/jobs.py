@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakSet
 
 from kiwi_rag.errors import KiwiError, NotFound, StoreBusy
+from kiwi_rag.sources.source import SyncReport
 
 State = Literal["running", "done", "failed", "cancelled"]
 STEP_SECONDS = 1.0
@@ -35,7 +36,8 @@ _LOG = logging.getLogger(__name__)
 class Job:
     """One piece of long work. ``done`` of ``total`` steps are done; ``result`` or ``error`` is set at its end.
 
-    The steps are those of one stage, and ``unit`` is what they are: files, then passages.
+    The steps are those of one stage, which began at ``since`` (monotonic seconds); ``unit`` is what they are: files,
+    then passages. ``report`` is that of an index run, which fills meanwhile.
 
     ``stopping`` is set once it was cancelled, even if it has not ended yet; ``threads`` run its calls.
     """
@@ -45,8 +47,10 @@ class Job:
     total: int = 0
     done: int = 0
     unit: str = "files"
+    since: float = field(default_factory=time.monotonic)
     result: Mapping[str, Any] | None = None
     error: KiwiError | None = None
+    report: SyncReport | None = None
     task: asyncio.Task[None] | None = None
     stopping: bool = False
     threads: WeakSet[threading.Thread] = field(default_factory=WeakSet)
@@ -60,9 +64,14 @@ class Job:
             return "cancelled"
         return "done" if self.result is not None else "failed"
 
+    @property
+    def speed(self) -> float:
+        """Steps done per second, in this stage."""
+        return self.done / max(time.monotonic() - self.since, 0.001)
+
     def set_total(self, total: int, unit: str = "files") -> Callable[[int], None]:
         """Set the number of steps of a stage; return a function to call with the number of steps just done."""
-        self.total, self.done, self.unit = total, 0, unit
+        self.total, self.done, self.unit, self.since = total, 0, unit, time.monotonic()
 
         def advance(steps: int) -> None:
             self.done += steps
@@ -83,6 +92,11 @@ class Jobs:
     def running(self) -> Job | None:
         """The running job, if any."""
         return next((job for job in self._jobs.values() if job.state == "running"), None)
+
+    @property
+    def latest(self) -> Job | None:
+        """The job that was started last, if any."""
+        return next(reversed(self._jobs.values()), None)
 
     def start(self, name: str, work: Work, *, joins: bool = False) -> Job:
         """Start a job and return it; an exception that it raises becomes its ``error``.

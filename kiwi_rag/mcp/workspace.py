@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kiwi_rag import render
@@ -18,6 +23,10 @@ from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.render.hits import INDEX_COMMAND
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.signing.statement import format_time
+from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.usecases import search_page
 from kiwi_rag.usecases.status import collect_workspace_status
 
@@ -73,7 +82,9 @@ async def workspace_index_stats(
 
 _INDEXING, _REBUILDING, _UPDATING = "re-index documents", "rebuild the index of documents", "update files"
 _COUNTED = ("indexed", "unchanged", "removed", "moved", "skipped", "failed")
-_PASSAGES = "passages"
+PASSAGES = "passages"
+HISTORY_BYTES = 1 << 18
+"""Size of the history of runs from which it is moved aside: about 800 runs."""
 SHOWN = 20
 """Files that an answer's text lists; its data list all."""
 
@@ -123,27 +134,60 @@ async def _run_job(context: ServerContext, arguments: Mapping[str, Any], report:
 
 
 def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:
-    opened, rebuild = context.workspace, arguments.get("rebuild", False)
-    if rebuild and opened.is_shared:
+    config, paths, rebuild = context.workspace.config, arguments.get("paths"), arguments.get("rebuild", False)
+    if rebuild and context.workspace.is_shared:
         hint = "the operator of the index can: kiwi workspace index --rebuild"
         raise UsageError("an agent cannot rebuild a shared index", hint=hint)
-    config, paths = opened.config, arguments.get("paths")
     files = [config.relative_path(config.root / path) for path in paths] if paths is not None else None
+    return index_work(context, context.workspace, files, rebuild=rebuild)
+
+
+def index_work(
+    context: ServerContext, workspace: Workspace, paths: Sequence[str] | None = None, *, rebuild: bool = False
+) -> Work:
+    """Return a run over all files of a workspace, or those at `paths`, as the work of a job; its end is recorded.
+
+    Its record has the counts of the report, ``outcome`` (``done``, ``stopped`` or ``failed``), and ``named``, which is
+    how many files were named, 0 for all.
+    """
 
     async def work(job: Job) -> Mapping[str, Any]:
+        about = {"at": format_time(datetime.now(UTC)), "root": str(workspace.config.root), "rebuild": rebuild}
+        report, started, outcome = SyncReport(), time.monotonic(), "failed"
+        job.report = report
         async with context.writing:
-            writer = await opened.writer(rebuild=rebuild)
-            callbacks = Callbacks(job.set_total, embedding=partial(job.set_total, unit=_PASSAGES))
-            result = await opened.update(writer, files, callbacks)
-            return result.as_dict()
+            try:
+                writer = await workspace.writer(rebuild=rebuild)
+                embedding = partial(job.set_total, unit=PASSAGES)
+                callbacks = Callbacks(job.set_total, embedding=embedding, report=lambda: report)
+                await workspace.update(writer, paths, callbacks)
+                outcome = "done"
+                return report.as_dict()
+            finally:
+                counts = {name: _count(value) for name, value in report.as_dict().items()}
+                ended = {"outcome": "stopped" if job.stopping else outcome, "seconds": time.monotonic() - started}
+                with suppress(OSError):  # a full disk: what was indexed is stored all the same
+                    record = json.dumps({**about, "named": len(paths or ()), **ended, **counts})
+                    _history(context.app.user_dir).append(f"{record}\n".encode())
 
     return work
+
+
+def read_history(user_dir: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of runs of this user's servers, the newest first; half a line from a full disk is left out."""
+    for line in (line for data in _history(user_dir).contents() for line in reversed(data.splitlines())):
+        with suppress(ValueError):
+            yield json.loads(line)
+
+
+def _history(user_dir: Path) -> RotatingLines:
+    return RotatingLines(user_dir / "runs.jsonl", HISTORY_BYTES)
 
 
 def _job_text(job: Job) -> str:
     if job.state == "running":
         state = "was cancelled but has not ended yet" if job.stopping else "is running"
-        found = " All files are found by words; passages get vectors now." if job.unit == _PASSAGES else ""
+        found = " All files are found by words; passages get vectors now." if job.unit == PASSAGES else ""
         return f"Job {job.id} {state}: {job.done} of {job.total} {job.unit}.{found} Call again with job {job.id}."
     # An error may quote a file's name or its text.
     if job.result is None or job.state == "cancelled":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -18,7 +19,7 @@ from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, git_root
 from kiwi_rag.sources.workspace.source import WorkspaceSource
-from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.storage.atomic import create_file, remove_folder
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import policy_of
 
@@ -142,6 +143,25 @@ class Workspace(ClosesOpened):
             return True
         return self._app.has_index(self._folder, "documents")
 
+    async def delete_index(self) -> None:
+        """Delete the local index from the disk, with its audit log; the files that it was made from stay.
+
+        Raises
+        ------
+        UsageError
+            When it is shared.
+        NotFound, StoreBusy, StoreError
+            When there is none, another process writes to it, or it cannot be written.
+        """
+        if self.is_shared:
+            raise UsageError("a shared index is not deleted here", hint="its operator can delete it")
+        tier, folder = self.indexed_tier(), self._app.index_folder(self._folder, "documents")
+        async with tier.writing():
+            await tier.clear()  # another process that has it open finds it empty
+        await tier.store.close()
+        self._app.file_states(folder).close()
+        await asyncio.to_thread(remove_folder, folder)
+
     @property
     def old_catalog(self) -> Path | None:
         """The index that a pre-release Kiwi made of these files, as long as there is no other."""
@@ -170,8 +190,9 @@ class Workspace(ClosesOpened):
     @property
     def outer(self) -> Path | None:
         """The folder of the indexed workspace around this one, if there is one."""
-        root = self.config.root.resolve()
-        return next((folder for folder in root.parents if (folder / PROJECT_FOLDER / "vectors").is_dir()), None)
+        own, root = self._app.user_dir.resolve(), self.config.root.resolve()  # the user tier is no workspace
+        folders = (folder for folder in root.parents if folder / PROJECT_FOLDER != own)
+        return next((folder for folder in folders if (folder / PROJECT_FOLDER / "vectors").is_dir()), None)
 
     async def _prepare(self) -> None:
         """Create the folder of the index, ignored by git, and the embedded registry if the index is in it."""

@@ -97,15 +97,23 @@ class FileStates:
 
     def run_state(self) -> str:
         """Return the state of the last run over all files; empty when there was none."""
-        return str(self._read(lambda c: dict(c.execute("SELECT name, text FROM notes"))).get("run", ""))
+        return self._note("run")
 
-    def set_run_state(self, state: RunState) -> None:
-        """Store the state of a run, for later processes."""
-        self._write("INSERT OR REPLACE INTO notes VALUES ('run', ?)", [(state,)])
+    def run_commit(self) -> str:
+        """Return the commit that was checked out in the last run over all files that ended; empty for none."""
+        return self._note("commit")
+
+    def set_run_state(self, state: RunState, commit: str | None = None) -> None:
+        """Store the state of a run, and its commit unless it is None, for later processes."""
+        notes = [("run", str(state)), *([] if commit is None else [("commit", commit)])]
+        self._write("INSERT OR REPLACE INTO notes VALUES (?, ?)", notes)
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
         self._database.close()
+
+    def _note(self, name: str) -> str:
+        return str(self._read(lambda c: dict(c.execute("SELECT name, text FROM notes"))).get(name, ""))
 
     def _read(self, function: Callable[[sqlite3.Connection], Mapping[str, Result]]) -> Mapping[str, Result]:
         """Return what `function` returns, or nothing while there is no file: reading makes none."""

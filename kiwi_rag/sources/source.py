@@ -75,6 +75,11 @@ class Source(ABC):
         """What else than a file's bytes decides what is indexed of it; the same text for the same rules."""
         return ()
 
+    @property
+    def commit(self) -> str:
+        """The commit that the files are of; empty if they are of none."""
+        return ""
+
     def check(self) -> None:  # noqa: B027  # a tier without a folder has no items
         """Raise `NotFound` when the source does not exist: a missing one must not be taken for an empty one."""
 
@@ -157,6 +162,14 @@ class SyncReport:
     def removed(self) -> list[str]:
         """The ids of what was removed; of a document that is its path."""
         return [ref.item_id for ref in self.deleted]
+
+    @property
+    def findings(self) -> list[tuple[str, str, str, str]]:
+        """What was found in single files: failed, warning or skipped, then path, message and hint."""
+        # Copies, because a run in a thread may be filling the report.
+        rows = [("failed", path, describe_error(error), error.hint) for path, error in self.failed.copy().items()]
+        rows += [("warning", found.where, found.message, found.hint) for found in self.warnings.copy()]
+        return rows + [("skipped", path, reason, "") for path, reason in self.skipped.copy().items()]
 
     @property
     def rejected(self) -> list[Rejected]:

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,7 @@ import pytest
 
 from kiwi_rag.http.web.search import editor_address
 from kiwi_rag.search.ranking import default_weights
-from tests.interfaces.conftest import Kiwi
+from tests.interfaces.conftest import Kiwi, wait_until
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
 
@@ -202,7 +203,7 @@ def test_agents_get_the_tools_of_their_role(reader: httpx.Client, admin: httpx.C
 
 PAGES = [
     "/", "/search", "/search?q=undo+a+bad+release", "/search?q=roll+back&scope=workspaces&explain=on", "/settings",
-    "/search?q=roll+back&compare=on&alpha2=0&kind=markdown", "/stores",
+    "/search?q=roll+back&compare=on&alpha2=0&kind=markdown", "/stores", "/add", "/indexing", "/sources",
 ]  # fmt: skip
 
 
@@ -212,6 +213,7 @@ def test_pages_obey_their_own_policy(browser: httpx.Client, path: str) -> None:
     assert page.status_code == 200
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert page.headers["referrer-policy"] == "same-origin"  # else a form's own Origin is null, and it is refused
     assert not re.search(r"<script(?![^>]*src=)|<style|<[^<>]*(\s(style|on\w+)=|javascript:)", page.text)
     for address in re.findall(r'(?:src|href)="(/static/[^"]+)"', page.text):
         file = browser.get(address)
@@ -396,3 +398,138 @@ def test_ui_starts_a_service_where_none_runs(ready: Kiwi, tmp_path: Path) -> Non
         assert httpx.get(address).status_code == 303
     finally:
         user.run("serve", "--stop", expect=None)
+
+
+@pytest.fixture(scope="module")
+def notes(user: Kiwi, browser: httpx.Client) -> Path:
+    """A folder that the browser has added: two notes, one file that is no text, at a commit; its run has ended."""
+    folder = user.home / "notes"
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git/HEAD").write_text("a" * 40)
+    (folder / "docs").mkdir()
+    (folder / "docs/on-call.md").write_text(
+        "# On call\n\nThe pager goes to the <b>second</b> engineer after ten minutes.\n"
+    )
+    (folder / "readme.md").write_text("# Notes\n\nHow the team works.\n")
+    (folder / "broken.txt").write_bytes(b"text\0and no text")
+    for path in (user.home / ".secret", user.home / "here"):
+        path.mkdir()
+    (user.home / "away").symlink_to("/etc")
+    (user.home / "near").symlink_to(user.home / "here")
+    page = submit(browser, "/add", folder=folder, name="team-notes")
+    assert (page.status_code, page.url.path) == (200, "/indexing")
+    assert f"{folder} was added and is being indexed." in page.text
+    return ended(browser, folder)
+
+
+def submit(browser: httpx.Client, path: str, **fields: object) -> httpx.Response:
+    """Send a form of the page itself, and follow to the next page."""
+    headers = {"Origin": f"http://{browser.base_url.netloc.decode()}"}
+    return browser.post(path, data={name: str(value) for name, value in fields.items()}, headers=headers)
+
+
+def ended(browser: httpx.Client, folder: Path) -> Path:
+    """Wait for the end of the run."""
+    wait_until(lambda: "Last run: index" in browser.get("/indexing").text)
+    return folder
+
+
+def test_only_an_admin_sees_the_folders_of_the_server(reader: httpx.Client, browser: httpx.Client) -> None:
+    for path in ("/add", "/add?folder=/", "/add?chosen=/"):
+        assert reader.get(path).status_code == reader.head(path).status_code == 403
+    for path in ("/add", "/indexing/run", "/indexing/stop", "/sources/remove", "/sources/delete"):
+        assert reader.post(path, data={"root": "/"}).status_code == 403
+    assert reader.get("/indexing").status_code == reader.get("/sources").status_code == 200
+    assert "Step 1 of 2" in browser.get("/add").text
+
+
+def test_the_folder_browser_stays_below_its_roots(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    page = browser.get("/add", params={"folder": str(user.home)}).text
+    shown = re.findall(r">([^<>]+)</a></li>", page)
+    assert {"here", "near", "notes"} <= set(shown)
+    assert not {"away", ".secret", ".ai"} & set(shown)
+    assert browser.get("/add", params={"folder": str(user.home / "near")}).text.count(str(user.home / "here")) >= 2
+    outside = ["/", "/etc", f"{user.home}/..", str(user.home / "away"), str(user.home / ".secret"), "\0", "x" * 5000]
+    outside += [str(user.home / "no-such"), str(notes / "readme.md"), str(user.home / ".ai"), str(user.home.parent)]
+    for folder in outside:
+        for answer in (
+            browser.get("/add", params={"folder": folder}),
+            browser.get("/add", params={"chosen": folder}),
+            submit(browser, "/add", folder=folder),
+        ):
+            assert answer.status_code == 403, folder
+            assert "is no folder that can be added" in answer.text
+
+
+def test_what_was_found_is_shown_before_it_is_indexed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    page = browser.get("/add", params={"chosen": str(notes)}).text
+    assert "2 .md, 1 .txt" in page and re.search(r"about 1 passages, [\d.]+ s on this machine", page)
+    assert "<code>docs</code> has the most pages: 1" in page or "<code>the folder itself</code>" in page
+    assert "Nothing leaves this machine" in page and 'value="team-notes"' in page
+    assert "There is nothing to index" in browser.get("/add", params={"chosen": str(user.home / "here")}).text
+    assert "holds your own items" in browser.get("/add", params={"chosen": str(user.home)}).text
+
+
+def test_a_name_that_is_none_or_is_set_already_changes_nothing(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    assert (notes / ".ai/workspace.yaml").read_text() == 'name: "team-notes"\n'
+    assert submit(browser, "/add", folder=notes, name="another").status_code == 400
+    assert submit(browser, "/add", folder=user.home / "here", name="No Name").status_code == 400
+    assert (notes / ".ai/workspace.yaml").read_text() == 'name: "team-notes"\n'
+    assert not (user.home / "here/.ai").exists()
+    assert str(user.home / "here") not in (user.home / ".ai/workspaces.json").read_text()
+
+
+def test_a_run_has_findings_and_stays_in_the_history(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    page = browser.get("/indexing").text
+    assert "2 indexed, 0 unchanged, 0 removed, 1 skipped, 0 failed" in page
+    assert re.search(r"<code>broken.txt</code></th><td[^>]*>skipped</td>", page)
+    assert re.search(rf'<time datetime="[^"]+Z">[^<]+</time></th><td>{notes}</td>', page)
+    assert "html" not in browser.get("/indexing", headers={"HX-Request-Type": "partial"}).text[:20]
+    record = json.loads((user.home / ".ai/runs.jsonl").read_text().splitlines()[-1])
+    assert (record["root"], record["outcome"], record["indexed"], record["embedded"]) == (str(notes), "done", 2, 2)
+    assert browser.get("/indexing/events").text == "event: ended\ndata:\n\n"
+
+
+def test_a_run_reads_only_what_has_changed(browser: httpx.Client, notes: Path) -> None:
+    (notes / "readme.md").write_text("# Notes\n\nHow the team works now.\n")
+    submit(browser, "/indexing/run", root=notes)
+    ended(browser, notes)
+    assert "1 indexed, 1 unchanged" in browser.get("/indexing").text
+    assert submit(browser, "/indexing/stop", job="unknown").status_code == 404
+
+
+def test_a_rebuild_names_the_loss_first(browser: httpx.Client, notes: Path) -> None:
+    asked = submit(browser, "/indexing/run", root=notes, rebuild="yes")
+    assert "2 documents with 2 passages are removed" in asked.text and 'name="rebuild" value="yes"' in asked.text
+    submit(browser, "/indexing/run", root=notes, rebuild="yes", confirmed="yes")
+    ended(browser, notes)
+    assert "2 indexed, 0 unchanged" in browser.get("/indexing").text
+    assert submit(browser, "/indexing/run", root="/etc").status_code == 404
+
+
+def test_sources_say_how_fresh_an_index_is(browser: httpx.Client, notes: Path) -> None:
+    assert f"{'a' * 12}</code> is indexed and checked out" in browser.get("/sources").text
+    (notes / ".git/HEAD").write_text("b" * 40)
+    page = browser.get("/sources").text
+    assert f"{'b' * 12}</code> is checked out: index the changed files" in page
+    assert "team-notes" in page and "100% embedded" in page and '<th scope="row">user</th>' in page
+
+
+def test_an_index_is_deleted_only_when_its_loss_is_confirmed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    index = replace(user, cwd=notes).vectors / "documents"
+    own = submit(browser, "/sources/remove", root=user.cwd)
+    assert own.status_code == 400 and "was not added here" in own.text
+    assert f"{notes} is not in the list any more" in submit(browser, "/sources/remove", root=notes).text
+    assert "team-notes" not in browser.get("/sources").text
+    assert submit(browser, "/sources/delete", root=notes, confirmed="yes").status_code == 404
+    submit(browser, "/add", folder=notes)
+    ended(browser, notes)
+    asked = submit(browser, "/sources/delete", root=notes)
+    assert "2 documents with 2 passages and its audit log are lost. The files stay." in asked.text
+    assert index.is_dir()
+    deleted = submit(browser, "/sources/delete", root=notes, confirmed="yes")
+    assert deleted.status_code == 200 and "team-notes" not in deleted.text
+    assert not index.exists() and (notes / "docs/on-call.md").is_file()
+    submit(browser, "/add", folder=notes)
+    ended(browser, notes)
+    assert "2 indexed, 0 unchanged" in browser.get("/indexing").text

@@ -35,11 +35,12 @@ def test_stamps_and_the_state_of_the_run_come_back(states: FileStates):
     states.put([stamp(), stamp("b.md", size=2**40)])
     states.put([stamp(size=11)])
     states.set_run_state(RunState.BEGUN)
+    states.set_run_state(RunState.COMPLETE, "a" * 40)
     states.set_run_state(RunState.COMPLETE)
     again = FileStates(states.path.parent, "owner")
     assert again.all() == {stamp().path: stamp(size=11), "b.md": stamp("b.md", size=2**40)}
     assert (again.get("b.md"), again.get("c.md")) == (stamp("b.md", size=2**40), None)
-    assert again.run_state() == RunState.COMPLETE
+    assert (again.run_state(), again.run_commit()) == (RunState.COMPLETE, "a" * 40)
     again.delete("b.md")
     again.delete("b.md")
     assert list(again.all()) == [stamp().path]
@@ -50,7 +51,7 @@ def test_stamps_and_the_state_of_the_run_come_back(states: FileStates):
 
 
 def test_reading_makes_nothing(states: FileStates):
-    assert (states.all(), states.run_state()) == ({}, "")
+    assert (states.all(), states.run_state(), states.run_commit()) == ({}, "", "")
     assert not states.path.parent.exists()
 
 

@@ -47,6 +47,7 @@ class NoApi:
     """Has no routes."""
 
     reader_posts = ()
+    is_working = False
 
     def routes(self):
         return []
@@ -57,10 +58,10 @@ class NoApi:
 
 
 @contextmanager
-def running(folder: Path, idle_seconds: float = math.inf, work: Echo | None = None):
+def running(folder: Path, idle_seconds: float = math.inf, work: Echo | None = None, api: NoApi | None = None):
     """A service in a thread, which is told to stop at the end."""
     with listening(folder) as line:
-        service = Service(Commands(work or Echo()), idle_seconds, NoApi(), TokenFile(folder / "tokens.json"))
+        service = Service(Commands(work or Echo()), idle_seconds, api or NoApi(), TokenFile(folder / "tokens.json"))
         thread = threading.Thread(target=lambda: asyncio.run(service.serve(line)))
         thread.start()
         try:
@@ -270,6 +271,17 @@ def test_it_ends_when_nobody_came_for_long(folder: Path):
         assert thread.is_alive()
         work.free.set()
         caller.join()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_it_does_not_end_during_a_job(folder: Path):
+    api = NoApi()
+    api.is_working = True
+    with running(folder, idle_seconds=0.1, api=api) as thread:
+        thread.join(0.6)
+        assert thread.is_alive()
+        api.is_working = False
         thread.join(10)
         assert not thread.is_alive()
 

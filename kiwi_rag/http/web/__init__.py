@@ -8,7 +8,7 @@ JavaScript; each leaves an audit record.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -25,11 +25,13 @@ from starlette.staticfiles import StaticFiles
 from kiwi_rag import __version__, render
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.api import error_response, record
+from kiwi_rag.http.web.indexing import Indexing
 from kiwi_rag.http.web.item import Items
 from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
 from kiwi_rag.http.web.pages import Pages
 from kiwi_rag.http.web.registry import Registry
 from kiwi_rag.http.web.search import MARK_BEGIN, MARK_END, Search
+from kiwi_rag.http.web.sources import Sources
 from kiwi_rag.http.web.stores import Stores
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
@@ -40,8 +42,9 @@ STATIC = Path(__file__).with_name("static")
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
-    pages = Pages(context), Items(context), Registry(context)
-    sections: Sequence[Section] = [*pages, Search(context, workspaces), Stores(context, workspaces)]
+    pages = Pages(context), Items(context), Registry(context), Indexing(context, workspaces, render_part)
+    shared = Search(context, workspaces), Stores(context, workspaces), Sources(context, workspaces)
+    sections: Sequence[Section] = [*pages, *shared]
     notes = Notes()
     found: list[BaseRoute] = []
     for section in sections:
@@ -113,6 +116,11 @@ def _render(request: Request, shown: Page, note: str = "") -> HTMLResponse:
     partly = request.headers.get("hx-request-type") == "partial" and shown.part
     template = _environment().get_template(shown.part if partly else shown.template)
     return HTMLResponse(template.render(request=request, note=note, **shown.values), shown.status)
+
+
+def render_part(template: str, values: Mapping[str, Any]) -> str:
+    """Return a part of a page, for events."""
+    return _environment().get_template(template).render(values)
 
 
 @cache

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -23,6 +24,7 @@ from typing import Any
 
 from kiwi_rag.errors import ConfigError, SourceUnreadable, UsageError
 from kiwi_rag.signing.statement import check_collection
+from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.storage.safe_open import read_optional
 
 SETTINGS_FILE = "workspace.yaml"
@@ -89,6 +91,23 @@ class WorkspaceConfig:
             if absolute.is_relative_to(root) and absolute != root:
                 return absolute.relative_to(root).as_posix()
         raise UsageError(f"{path} is not in the workspace {self.root}", hint="name files below its root")
+
+
+def write_name(root: Path, name: str) -> None:
+    """Name a workspace in new settings of its own.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be its name.
+    ConfigError
+        When there are settings already, or they cannot be written.
+    """
+    path, text = root / ".ai" / SETTINGS_FILE, f'name: "{check_collection(name)}"\n'
+    with suppress(OSError):
+        if not path.parent.is_symlink() and create_file(path, text.encode(), mode=0o644):
+            return
+    raise ConfigError(f"{path} cannot be made: it is there already, or in a link", hint=f"set the name in {path}")
 
 
 def _name_from_folder(root: Path) -> str:

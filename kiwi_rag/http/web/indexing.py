@@ -1,0 +1,209 @@
+"""The pages Add, which adds a folder of the server to the user's workspaces, and Indexing, which shows their runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from kiwi_rag.chunking import DOCUMENTS
+from kiwi_rag.config import LOCAL_PROVIDERS, process_environment
+from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
+from kiwi_rag.errors import Refused, UsageError
+from kiwi_rag.http.address import is_loopback
+from kiwi_rag.http.web.page import Done, Form, Page, confirm
+from kiwi_rag.http.web.sources import contents, require_idle, workspace_rows
+from kiwi_rag.http.web.workspaces import Workspaces
+from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
+from kiwi_rag.mcp.workspace import index_work, read_history
+from kiwi_rag.services import Services
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.sources.workspace.config import write_name
+from kiwi_rag.sources.workspace.source import walk
+from kiwi_rag.usecases.status import cache_state, model_state
+
+SHOWN_RUNS = 100
+MAX_FILES = 50_000
+"""Files that are counted in a folder."""
+BYTES_A_PASSAGE, BYTES_A_TOKEN = 500, 3.5
+"""For estimates. In five trees of documentation, specifications and code passages had 360 to 580 bytes each."""
+_PROSE = (".md", ".mdx", ".rst", ".adoc", ".txt", ".html")
+_SAMPLE = "A release that fails its health check is rolled back to the version before, and the engineer is paged. "
+
+
+class Indexing:
+    """The section of indexing: a folder is added, and runs are started, watched and stopped.
+
+    Parameters
+    ----------
+    context
+        The services that the pages use.
+    workspaces
+        The user's workspaces.
+    render
+        Returns a template with its values as text, for the events.
+    """
+
+    def __init__(self, context: ServerContext, workspaces: Workspaces, render: Callable[..., str]) -> None:
+        self._context, self._workspaces, self._render = context, workspaces, render
+        self._roots = [*dict.fromkeys([Path.home().resolve(), context.workspace.config.root.resolve()])]
+        self._rate = 0.0
+        self.pages = {"/add": self.show_folder, "/indexing": self.show_runs}
+        self.actions = {"/add": self.add, "/indexing/run": self.run, "/indexing/stop": self.stop}
+        self.streams = {"/indexing/events": self.events}
+
+    async def show_folder(self, request: Request) -> Page:
+        """Show the folders below one, or what was found in the one that was chosen."""
+        if chosen := request.query_params.get("chosen", ""):
+            return Page("add_found.html", await self._found(chosen))
+        given = request.query_params.get("folder", "")
+        here = self._allowed(given) if given else None
+        folders = await asyncio.to_thread(self._below, here) if here else self._roots
+        return Page("add.html", {"here": here, "roots": self._roots, "folders": folders})
+
+    async def add(self, form: Form) -> Done:
+        """Add the folder to the user's workspaces, and start to index it."""
+        require_idle(self._context)
+        name = form.get("name", "").strip()
+        async with self._opened(form.get("folder", "")) as (app, workspace):
+            root = workspace.config.root
+            if what_leaves(app) and form.get("consent") != "yes":
+                raise UsageError("nothing was sent: the consent was not given", hint="go back and tick the box")
+            if name and name != workspace.config.name:
+                write_name(root, name)
+        self._workspaces.add(root)
+        await self._start(str(root))
+        return Done("/indexing", f"{root} was added and is being indexed.")
+
+    async def _found(self, given: str) -> Mapping[str, Any]:
+        async with self._opened(given) as (app, workspace):
+            root, remote = workspace.config.root, app.settings.embedding_provider not in LOCAL_PROVIDERS
+            found = await asyncio.to_thread(survey, root)
+            cost = estimate_cost(app, found["bytes"]) if remote else None
+            seconds = None if remote else found["passages"] / await self._passages_a_second()
+            about = {"root": root, "name": workspace.config.name, "outer": workspace.outer, "model": model_state(app)}
+            return {**found, **about, "leaves": what_leaves(app), "cost": cost, "seconds": seconds}
+
+    async def _passages_a_second(self) -> float:
+        """Return how many passages a second the model embeds on this machine, measured once."""
+        if not self._rate:
+            await self._context.warm()
+            embed, texts = self._context.app.embed, [f"{number}. {5 * _SAMPLE}" for number in range(8)]
+            started = time.monotonic()
+            await getattr(embed, "inner", embed).documents(texts)
+            self._rate = len(texts) / (time.monotonic() - started)
+        return self._rate
+
+    @asynccontextmanager
+    async def _opened(self, given: str) -> AsyncIterator[tuple[Services, Workspace]]:
+        """Yield what a folder's workspace would be."""
+        folder = self._allowed(given)
+        async with Services.open(process_environment(), folder, folder) as app:
+            if app.project_dir and app.project_dir.resolve() == app.user_dir.resolve():
+                raise UsageError(f"{folder} holds your own items and cannot be a workspace", hint="choose one below it")
+            yield app, Workspace(app)
+
+    def _below(self, folder: Path) -> Sequence[Path]:
+        """Return the folders in one, without hidden ones and links to elsewhere."""
+        found = sorted(path for path in folder.iterdir() if path.name.isprintable() and path.name[0] != ".")
+        # Path.is_dir raises where a link leads through a folder that this user may not enter.
+        return [path for path in found if os.path.isdir(path) and self._is_allowed(path.resolve())]  # noqa: PTH112
+
+    def _is_allowed(self, folder: Path) -> bool:
+        below = [folder.relative_to(root).parts for root in self._roots if folder.is_relative_to(root)]
+        return any(not any(part.startswith(".") for part in parts) for parts in below)
+
+    def _allowed(self, given: str) -> Path:
+        """Return the folder that a form names, with links resolved.
+
+        Raises
+        ------
+        Refused
+            When it is not below an allowed root, or cannot be read. One that does not exist gets the same message.
+        """
+        with suppress(OSError, ValueError, RuntimeError):
+            folder = Path(given).resolve(strict=True)
+            if folder.is_dir() and self._is_allowed(folder) and os.access(folder, os.R_OK | os.X_OK):
+                return folder
+        roots = " or ".join(map(str, self._roots))
+        raise Refused(f"{given[:200]!r} is no folder that can be added", hint=f"choose one below {roots}")
+
+    async def show_runs(self, _request: Request) -> Page:
+        """Show the running or the last run, each workspace, and the history."""
+        app = self._context.app
+        rows = await workspace_rows(self._context, self._workspaces)
+        records = await asyncio.to_thread(lambda: [*islice(read_history(app.user_dir), SHOWN_RUNS)])
+        cache = await asyncio.to_thread(cache_state, app)
+        values = {"rows": rows, "job": self._context.jobs.latest, "history": records, "sizes": DOCUMENTS}
+        return Page("indexing.html", {**values, "cache": cache, "embed": app.embed}, part="indexing_part.html")
+
+    async def run(self, form: Form) -> Done:
+        """Index what has changed, which continues a run that was stopped; or empty an index and make it again."""
+        root, rebuild = form.get("root", ""), form.get("rebuild") == "yes"
+        if rebuild:
+            loss = await contents(await self._workspaces.open(root))
+            question = f"Rebuild the index of {root}? {loss} are removed, and not found until they are indexed again."
+            confirm(form, question, "Rebuild")
+        await self._start(root, rebuild=rebuild)
+        return Done("/indexing", f"The run over {root} has begun.")
+
+    async def _start(self, root: str, *, rebuild: bool = False) -> None:
+        opened = await self._workspaces.open(root)
+        require_idle(self._context)
+        self._context.jobs.start(f"index {root}", index_work(self._context, opened, rebuild=rebuild))
+
+    async def stop(self, form: Form) -> Done:
+        """Stop a run; what it has stored is kept."""
+        await self._context.jobs.cancel(self._context.jobs.get(form.get("job", "")))
+        return Done("/indexing", "Stopping the run. What it has stored is kept, and the next run continues from there.")
+
+    async def events(self, _request: Request) -> Response:
+        """Answer with the progress of the running run each second, until it ends."""
+        return StreamingResponse(self._events(), media_type="text/event-stream")
+
+    async def _events(self) -> AsyncIterator[str]:
+        while job := self._context.jobs.running:
+            text = self._render("run.html", {"job": job})
+            yield "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+            await wait(job, STEP_SECONDS)
+        yield "event: ended\ndata:\n\n"
+
+
+def survey(root: Path) -> Mapping[str, Any]:
+    """Return what an index run over a folder would read, without opening a file: counts by suffix, and an estimate."""
+    listed = list(islice(walk(root), MAX_FILES + 1))
+    paths, size = [PurePosixPath(file.path) for file in listed[:MAX_FILES]], sum(file.size for file in listed)
+    types = Counter(path.suffix.lower() or "no suffix" for path in paths).most_common()
+    docs = Counter(str(path.parent) for path in paths if path.suffix in _PROSE).most_common(1)
+    counts = {"files": len(paths), "bytes": size, "passages": -(-size // BYTES_A_PASSAGE)}
+    return {**counts, "types": types, "docs": docs, "partial": len(listed) > MAX_FILES}
+
+
+def estimate_cost(app: Services, size: int) -> float | None:
+    """Return what embedding so many bytes costs in US dollars; None if the price is not known. Contacts no server."""
+    provider: Any = getattr(app.embed, "inner", app.embed)
+    first = getattr(provider, "servers", (provider,))[0]
+    prices = UsageLog(app.settings.cache_path / "usage.jsonl", parse_prices(app.settings.embedding_prices))
+    return prices.cost(RemoteCall(first.provider, first.model, 1, int(size / BYTES_A_TOKEN), 0.0))
+
+
+def what_leaves(app: Services) -> Sequence[str]:
+    """Return what indexing sends to other machines; empty if everything stays on this one."""
+    settings, store = app.settings, app.settings.workspace_store
+    places = [] if settings.embedding_provider in LOCAL_PROVIDERS else app.embed.place.split(", ")
+    hosts = [host for place in places if not is_loopback(host := urlsplit(place).hostname or "")]
+    sent = [f"The text of every passage is sent to {host}, which embeds it." for host in hosts]
+    if store == "qdrant" or (store == "registry" and not app.registry_connection.is_embedded):
+        sent.append(f"Every passage is stored with its text in the shared index in {store}.")
+    return sent

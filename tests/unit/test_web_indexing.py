@@ -1,0 +1,113 @@
+"""The pages of indexing without a service: what leaves the machine, what it costs, and the history of runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kiwi_rag.errors import SourceUnreadable, StoreBusy, UsageError
+from kiwi_rag.http.web import render_part
+from kiwi_rag.http.web.indexing import Indexing, estimate_cost, what_leaves
+from kiwi_rag.http.web.page import Form
+from kiwi_rag.ingest.sync import Callbacks
+from kiwi_rag.mcp.jobs import Jobs
+from kiwi_rag.mcp.workspace import index_work, read_history
+from kiwi_rag.services import Services
+
+REMOTE = {"KIWI_EMBEDDING_PROVIDER": "openai", "KIWI_EMBEDDING_BASE_URL": "https://embed.example/v1"}
+OLLAMA = {"KIWI_EMBEDDING_PROVIDER": "ollama", "KIWI_EMBEDDING_MODEL": "nomic-embed-text"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one note, in a home of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/a.md").write_text("# A\n\n" + "The night shift found the backup. " * 100)
+    return tmp_path / "notes"
+
+
+def opened(home: Path, **environ: str) -> Services:
+    return Services.open({"HOME": str(home), "KIWI_HOME": str(home / ".ai"), **environ}, home)
+
+
+@pytest.mark.parametrize(
+    ("environ", "sent", "cost"),
+    [
+        ({**REMOTE}, ["sent to embed.example, which embeds it"], 0.02),
+        ({**REMOTE, "KIWI_EMBEDDING_MODEL": "unheard-of"}, ["sent to embed.example"], None),
+        ({**OLLAMA}, [], 0.0),
+        ({**OLLAMA, "KIWI_EMBEDDING_FALLBACKS": "http://far.example:11434"}, ["sent to far.example, which"], 0.0),
+        ({"KIWI_WORKSPACE_STORE": "qdrant", "KIWI_QDRANT_URL": "https://q.example"}, ["shared index in qdrant"], None),
+        ({}, [], None),
+    ],
+    ids=str,
+)
+def test_what_leaves_the_machine_and_its_cost(tmp_path: Path, environ: dict, sent: list[str], cost: float | None):
+    app = opened(tmp_path, **environ)
+    leaves = what_leaves(app)
+    assert len(leaves) == len(sent)
+    assert all(text in leaves[number] for number, text in enumerate(sent))
+    if app.settings.embedding_provider != "onnx":
+        assert estimate_cost(app, 3_500_000) == cost
+
+
+async def test_nothing_is_added_without_consent(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, value in REMOTE.items():
+        monkeypatch.setenv(name, value)
+    context = SimpleNamespace(jobs=Jobs(), workspace=SimpleNamespace(config=SimpleNamespace(root=folder)))
+    section = Indexing(context, None, None)  # type: ignore[arg-type]
+    request = SimpleNamespace(query_params={"chosen": str(folder)})
+    found = (await section.show_folder(request)).values  # type: ignore[arg-type]
+    assert found["leaves"] and found["seconds"] is None and found["cost"] > 0
+    with pytest.raises(UsageError, match="the consent was not given"):
+        await section.add(Form({"folder": str(folder), "name": "other"}))
+    assert not (folder / ".ai").exists()
+
+
+def test_the_history_leaves_out_what_is_no_record(tmp_path: Path):
+    assert list(read_history(tmp_path)) == []
+    (tmp_path / "runs.jsonl").write_text('{"at": 1}\n{"at": 2}\n{"at"')
+    assert [record["at"] for record in read_history(tmp_path)] == [2, 1]
+
+
+class Hanging:
+    """A workspace whose run does not end before it is stopped."""
+
+    config = SimpleNamespace(root=Path("/srv/notes"))
+
+    async def writer(self, *, rebuild: bool) -> object:
+        return object()
+
+    async def update(self, _writer: object, _paths: object, callbacks: Callbacks) -> None:
+        report = callbacks.report()
+        report.skipped["<b>.bin"] = "no text"
+        report.failed["a.md"] = SourceUnreadable("cannot read a.md", hint="check its mode")
+        callbacks.planned(8)(2)
+        await asyncio.Event().wait()
+
+
+async def test_a_run_is_watched_and_stopped(tmp_path: Path):
+    app = SimpleNamespace(user_dir=tmp_path)
+    root = SimpleNamespace(config=Hanging.config)
+    context: Any = SimpleNamespace(jobs=Jobs(), workspace=root, writing=asyncio.Lock(), app=app)
+    section = Indexing(context, None, render_part)  # type: ignore[arg-type]
+    job = context.jobs.start("index /srv/notes", index_work(context, Hanging()))  # type: ignore[arg-type]
+    while not job.total:
+        await asyncio.sleep(0)
+    stream = (await section.events(None)).body_iterator  # type: ignore[arg-type]
+    event = await anext(stream)
+    assert "Reading files" in event and "2 of 8 files" in event
+    assert "&lt;b&gt;.bin" in event and "check its mode" in event
+    assert all(line.startswith("data: ") for line in event.strip().split("\n"))
+    with pytest.raises(StoreBusy, match="index /srv/notes"):
+        await section.add(Form({"folder": str(tmp_path)}))
+    assert "What it has stored is kept" in (await section.stop(Form({"job": job.id}))).message
+    assert await anext(stream) == "event: ended\ndata:\n\n"
+    assert job.state == "cancelled"
+    record = next(read_history(tmp_path))
+    assert (record["outcome"], record["failed"], record["skipped"]) == ("stopped", 1, 1)
