@@ -166,6 +166,8 @@ def test_a_grammar_is_imported_for_a_file_in_its_language_and_not_before() -> No
         ("a.go", "// Package a runs. It is fast.\npackage a\n", "Package a runs."),
         ("a.ts", "// Copyright 2026 Acme\n// Licensed under MIT\n\nimport x from 'y';\n", "a.ts"),
         ("a.ts", "/* eslint-disable */\nimport x from 'y';\nexport class B { c = 1 }\n", "B"),
+        ("a.ts", "// biome-ignore lint/performance/noBarrelFile: entrypoint\nexport { a } from './a';\n", "a.ts"),
+        ("a.ts", "// deno-lint-ignore-file no-explicit-any\nexport { a } from './a';\n", "a.ts"),
         ("a.ts", "/** Places orders. */\nexport class B {}\n", "B"),
         ("a.ts", "/**\n * @fileoverview Places orders.\n */\n\nimport x from 'y';\n", "Places orders."),
         ("a.c", "#include <stdio.h>\n#include \"a.h\"\n", "a.c"),

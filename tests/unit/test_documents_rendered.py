@@ -61,6 +61,7 @@ def test_the_lines_of_each_passage_show_it_when_they_are_read_again(name: str) -
     ("a.rst", f"Title\n=====\n\n..\n   {ORDER}\n\nText\n"),
     ("a.rst", f"Title\n=====\n\nText\n\n..\n   {ORDER}\n..\n"),
     ("a.rst", f"Title\n=====\n\nText\n\n.. only:: nobody\n\n   {ORDER}\n"),
+    ("a.rst", "Title\n=====\n\nText\n\n.. include:: password_navigation.rst\n"),
     ("a.html", f"<p>Text</p><!-- {ORDER} -->"),
     ("a.html", f"<p>Text</p><!-- {ORDER}"),
     ("a.html", f"<p>Text</p><div hidden>a<div>b</div>{ORDER}</div>"),
@@ -132,6 +133,15 @@ def test_the_title_of_mdx_is_that_of_its_front_matter_or_export() -> None:
     assert parse("a.mdx", 'export const meta = {\n  title: "Two",\n}\n\n# One\n').title == "Two"
     assert parse("a.mdx", "---\ntitle: Three\n---\n\nexport const title = 'Two'\n\n# One\n").title == "Three"
     assert parse("a.mdx", "# One\n").title == "One"
+
+
+def test_an_export_right_below_an_import_is_read() -> None:
+    text = "import { Box } from './box'\nexport const title = 'Two'\nexport const note = 'Shown text'\n\n# One\n"
+    assert parse("a.mdx", text).title == "Two"
+    assert "Shown text" in shown("a.mdx", text)
+    assert "./box" not in shown("a.mdx", text)
+    broken = text.replace("{ Box }", "{\n  Box,\n}")
+    assert shown("a.mdx", broken) == shown("a.mdx", text)
 
 
 def test_prose_that_begins_with_the_word_import_is_prose() -> None:

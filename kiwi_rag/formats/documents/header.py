@@ -36,7 +36,7 @@ _TOOL = re.compile(
     r"!|<|@|.*-\*-|.*\bcoding[:=]|['\"]use strict|[\w.+-]+\.\w{1,6}$|[\w-]+:\s*\S+$"
     r"|(?:author|created|date|last (?:change|modified)|since|version|eslint|globals?|jshint|istanbul|prettier|tslint"
     r"|vim?|pylint|mypy|ruff|noqa|type|go|nolint|shellcheck|rubocop|phpcs|swiftlint|ktlint|frozen_string_literal|region"
-    r"|pragma)\b(?![ ][a-z])",
+    r"|pragma)\b(?![ ][a-z])|(?:biome|deno-lint|oxlint|stylelint|cspell|c8)[-: ](?:ignore|disable|enable)\b",
     re.IGNORECASE,
 )
 _FILE_TAG = re.compile(r"[@\\](?:file(?:overview)?|brief|module)\b[ \t]*")

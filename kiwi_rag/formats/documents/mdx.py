@@ -19,7 +19,7 @@ from kiwi_rag.model import RenderedLine
 _START = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,})[^`\n]*$|(?P<code>`+)|(?P<comment>\{\s*/\*)"
     r"|(?P<tag></?(?P<name>[A-Za-z][\w.]*)|<>|</>)"
-    r"|^(?P<esm>import\s+(?:[\"']|[\w*{][^;\n]*?(?:\bfrom\b|[{,][ \t]*$))"
+    r"|^(?P<esm>import\s+(?:[\"']|\{[ \t]*$|[\w*{][^;\n]*?(?:\bfrom\b|[{,][ \t]*$))"
     r"|export\s+(?:const|let|var|function|default|async|class|\*|\{))",
     re.MULTILINE,
 )
@@ -136,12 +136,13 @@ class _Reader:
 
 
 def _esm_end(text: str, position: int) -> int:
-    """Return the end of the lines of JavaScript around an offset: a blank line where no bracket is open."""
-    depth, start = 0, text.rfind("\n", 0, position) + 1
+    """Return the end of a statement around an offset: a blank line or the next statement, where no bracket is open."""
+    first = start = text.rfind("\n", 0, position) + 1
+    depth = 0
     for _ in range(_ESM_LINES):
         end = _line_end(text, start)
         line = text[start:end]
-        if depth <= 0 and not line.strip():
+        if depth <= 0 and (not line.strip() or (start > first and line.startswith(("import ", "export ")))):
             return start - 1
         depth += sum(map(line.count, "{[(")) - sum(map(line.count, "}])"))
         if end == len(text):

@@ -38,7 +38,7 @@ _HIDDEN = frozenset({
     *("meta", "index", "highlight", "highlightlang", "currentmodule", "module", "py:currentmodule", "py:module", "raw"),
     *("toctree", "contents", "default-role", "role", "tabularcolumns", "sectnum", "testsetup", "testcleanup", "title"),
     *("default-domain", "sectionauthor", "codeauthor", "program", "cssclass", "rst-class", "target-notes", "todolist"),
-    *("spelling", "spelling:word-list", "todo"),
+    *("spelling", "spelling:word-list", "todo", "include"),
 })  # fmt: skip
 _VERBATIM = frozenset({
     *("code-block", "code", "sourcecode", "parsed-literal", "doctest", "testcode", "testoutput", "prompt", "console"),
