@@ -22,6 +22,7 @@ _CUT = "…"
 MAX_WORDS, MAX_BEGINS = 2_000, 50
 """Words of one line that are looked at, and places in it at which what is shown may begin."""
 _APART = f" {_CUT} "  # between lines that are not next to each other
+_CUTS = re.compile(rf"{_CUT}(?: ?{_CUT})+")
 # Ideographs, kana and syllables are written without spaces, so a line may end between any two of them.
 _CJK = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003fffd"
 _PIECE = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+[^\w{_CJK}]*|[^\w{_CJK}]+")
@@ -111,7 +112,7 @@ def excerpt(
     if width:
         return [row for rows_of_line in marked.values() for row in rows_of_line]
     joined = [(" " if number - 1 in shown else _APART) + row for number, (row,) in marked.items()]
-    return ["".join(joined).removeprefix(_APART)] if joined else []
+    return [_CUTS.sub(_CUT, "".join(joined).removeprefix(_APART))] if joined else []
 
 
 def mark(text: str, terms: Iterable[str], style: Style) -> str:

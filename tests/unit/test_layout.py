@@ -106,6 +106,14 @@ def test_a_piece_that_is_wider_than_the_line_is_left_out_and_never_cut() -> None
     assert "[part15]/" in " ".join(rows)
 
 
+def test_marks_for_what_is_left_out_never_stand_side_by_side() -> None:
+    text = f"short mooring\n\nx\ny\nmooring {'0' * 300} {'1' * 300} ends\nz\na mooring {'2' * 300} and {'after ' * 60}"
+    (only,) = excerpt(text, {"moor": 1.0}, 0, marked)
+    assert only.count("[mooring]") >= 2
+    assert " … " in only
+    assert "……" not in only.replace(" ", "")
+
+
 def test_text_without_spaces_is_broken_between_its_characters() -> None:
     text = "日本語の文章には空白がありませんから、どの文字の間でも行を終えることができます。" * 4
     rows = excerpt(text, {}, 60)
