@@ -94,7 +94,7 @@ def show_reply(session: Session, reply: SearchReply, data: Mapping[str, Any], fo
         session.print(hits.hits_text(reply, session.style, explain, session.width))
         if "explain" in data:  # of items; documents have it in their hits
             session.print(f"\n{hits.explanation_text(reply, session.style, session.width)}")
-    for line in hits.notices(reply):
+    for line in hits.notices(reply, update=session.index_command):
         session.notify("\n".join(fold_notice(line, session.width)))
     answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
     return DONE if reply.complete else PARTLY if answered else FAILED

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import inspect
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -92,6 +93,11 @@ class Session:
         """Return the project's folder: that of --project, else the nearest one with .ai from here upwards."""
         found = None if self.project else find_project(Path.cwd(), home_of(process_environment()))
         return found.parent if found else self.project
+
+    @property
+    def index_command(self) -> str:
+        """The command that indexes the documents of the folder that the command line names."""
+        return " ".join(["kiwi workspace index", *([shlex.quote(str(self.project))] if self.project else [])])
 
     def print(self, text: str, *, err: bool = False) -> None:
         """Write data to stdout, or another line to stderr; without colours where there is no terminal, or NO_COLOR."""
@@ -214,7 +220,10 @@ class Session:
             await reporting
 
     def report_usage(self, error: click.ClickException) -> int:
-        """Report an error in the command line's syntax."""
+        """Report an error in the command line's syntax. A group without a command prints its help."""
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
+            error.show()
+            return error.exit_code
         similar = getattr(error, "possibilities", None)
         message = (error.message if similar else error.format_message()).removesuffix(".")
         message += f"; did you mean {similar[0]!r}?" if similar else ""

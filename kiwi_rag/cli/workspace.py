@@ -198,7 +198,7 @@ async def search(
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
     filters, limit = _filters(app, opened, given), app.settings.limit
     asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
-    reply = await opened.search(asked)
+    reply = await opened.search(asked, session.index_command)
     return show_reply(session, reply, hits.documents_json(reply), form, explain)
 
 
@@ -214,8 +214,9 @@ def _filters(app: Services, opened: Workspace, given: Mapping[str, Any]) -> Filt
 @PATH
 @STORE
 async def list_documents(session: Session, app: Services, opened: Workspace, **given: str | None) -> int:
-    """List the indexed documents with type, passages, service, domain and title."""
-    rows, refused = await items.list_documents(opened.indexed_tier(), _filters(app, opened, given))
+    """List the indexed documents with type, service, domain and title."""
+    tier = opened.indexed_tier(session.index_command)
+    rows, refused = await items.list_documents(tier, _filters(app, opened, given))
     session.print_data(rows, map(_line, rows))
     if not rows and not refused:
         session.notify("no document matches; kiwi workspace stats shows what is indexed")
@@ -236,6 +237,8 @@ async def stats(session: Session, _app: Services, opened: Workspace) -> None:
     """Show what is indexed, and whether the last indexing was completed."""
     report = await collect_workspace_status(opened)
     session.print_data(report, [render.workspace_text(report)])
+    if report["store"] == "local" and not report["complete"]:
+        session.notify(f"the index is not complete; if no run is under way: {session.index_command}")
 
 
 _EXAMPLES = """\b
@@ -249,7 +252,7 @@ Example: kiwi workspace hooks            write .githooks and set core.hooksPath,
 @option("--local", is_flag=True, help="Write the hooks to git's own folder, which is not committed.")
 @option("--remove", is_flag=True, help="Remove Kiwi's lines again.")
 def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> None:
-    """Install git hooks that update the index in the background after merges, branch checkouts and rebases."""
+    """Install git hooks that update the index. They run in the background after merges, checkouts and rebases."""
     from kiwi_rag.integrations import git_hooks
 
     workspace = (root or session.find_project() or Path.cwd()).absolute()

@@ -86,7 +86,7 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
     """
     app = context.app
     names = app.source_names(arguments.get("source", app.settings.source))
-    found = await items.find(app, _address_of(arguments["ref"]), names)
+    found = await items.find(app, _address_of(arguments["ref"]), names, hint="find it with kiwi_search")
     request = {"digest": found.stored.digest}
     begin = pagination.parse_continuation(arguments["continuation"], request)
     text, end = agents.content_page(found.content, begin, arguments["max_tokens"])

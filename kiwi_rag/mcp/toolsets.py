@@ -152,9 +152,9 @@ def _describe(schema: Any) -> str:
 
 
 def _error_message(error: ValidationError) -> str:
-    """Return the library's message with the value truncated, which it repeats however long it is."""
-    message: str = error.message
+    """Return the library's message with the value truncated, and without a list of values, which the hint has."""
     value = repr(error.instance)
+    message: str = f"{value} is not one of its values" if error.validator == "enum" else error.message
     return message.replace(value, f"{value[:40]}…") if len(value) > 80 else message[:200]
 
 

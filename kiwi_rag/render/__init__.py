@@ -159,7 +159,8 @@ def workspace_text(stats: Mapping[str, Any]) -> str:
         f"model      {stats['model'] or '–'}",
     ]
     if stats["store"] == "local":
-        lines.append(f"run        {stats['run'] or 'none yet'}")
+        words = "words " if stats["run"] and stats["embedded"] < 1 else ""  # the run's state is that of its first stage
+        lines.append(f"run        {words}{stats['run'] or 'none yet'}")
         lines.append(f"size       {stats['bytes'] / (1 << 20):.1f} MiB  {stats['path']}")
     else:
         lines.append(f"store      {stats['store']}, shared")

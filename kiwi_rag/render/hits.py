@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kiwi_rag.lexical import bm25_weights, query_terms
-from kiwi_rag.model import Explanation, ItemType, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.model import Explanation, Filters, ItemType, SearchReply, SearchResult, TierOutcome
 from kiwi_rag.render import Style, attributes, counted, plain, safe, state_json, state_lines, table, vectors_for
 from kiwi_rag.render.layout import INDENT, excerpt, fold, fold_notice, one_line
 
@@ -214,7 +214,8 @@ def _nothing_found(reply: SearchReply) -> list[str]:
         return ["no tier answered"]
     empty = [t.tier for t in answered if t.tier in _FILLED_BY and not t.statistics.items]
     hints = [f"{tier} has no items yet: {_FILLED_BY[tier]}" for tier in empty]
-    return [f"nothing found in {', '.join(t.tier for t in answered)}", *hints]
+    filters = "" if reply.query.filters == Filters() else " with these filters"
+    return [f"nothing found in {', '.join(t.tier for t in answered)}{filters}", *hints]
 
 
 _Rows = list[tuple[str, str]]
@@ -260,7 +261,8 @@ def _document_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Row
     location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.state.changed else ''}"
     kind = safe(f"{hit.metadata.get('file_type', '')}/{passage.kind}")
     head = [(location, "id"), (" > ".join(titles_of(hit)), "title"), (kind, "dim"), (f"{hit.score:.3f}", "")]
-    parts = [f"{name} {part:.4g}" if isinstance(part, float) else f"{name} {part}" for name, part in hit.parts.items()]
+    shown = {name: "none" if part is None else part for name, part in hit.parts.items()}
+    parts = [f"{name} {part:.4g}" if isinstance(part, float) else f"{name} {part}" for name, part in shown.items()]
     copies = [(f"also in {_copies(hit)}", "dim")] if hit.duplicates else []
     return head, [], [*copies, *([(", ".join(parts), "")] if explain else [])]
 

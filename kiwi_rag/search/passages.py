@@ -178,7 +178,7 @@ class PassageChoice(Choice):
                 break  # below that score there are no copies of a hit: they would score as it does
             path, copied = hit.candidate.ref.item_id, self._texts.find(hit.candidate.passage.text)
             if copied is not None:
-                await self._add_copy(hit, path, self._copies[copied])
+                await self._add_copy(hit, path, copied)
             elif not is_full and not (cap and per_file[path] >= cap):
                 per_file[path] += await self._add(hit, path)
 
@@ -197,12 +197,14 @@ class PassageChoice(Choice):
             self._texts.add(verified.passage.text)
         return verified is not None
 
-    async def _add_copy(self, hit: RankedHit, path: str, copies: list[str]) -> None:
-        """Add the place of a copy to those of its hit. Those that are only counted need not verify."""
+    async def _add_copy(self, hit: RankedHit, path: str, number: int) -> None:
+        """Add the place of a copy to those of the hit `number`. Those that are only counted need not verify."""
+        copies, shown = self._copies[number], self.hits[number]
         if len(copies) >= MAX_NAMED or await self._verify(hit, path):
             passage = hit.candidate.passage
             # The lines of an included file are not those of the page that shows it.
-            copies.append(path if passage.file else f"{path}:{passage.start_line}-{passage.end_line}")
+            page = path if passage.file else shown.ref.item_id if path == shown.passage.file else ""
+            copies.append(page or f"{path}:{passage.start_line}-{passage.end_line}")
 
     def _scored(self, rarest: float) -> Iterator[RankedHit]:
         intent, named = parse_intent(self.query.text), query_names(self.query.text)

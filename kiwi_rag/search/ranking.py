@@ -261,7 +261,8 @@ def check_weights(weights: FusionWeights) -> FusionWeights:
     """
     for name, share in asdict(weights).items():
         if not 0 <= share <= 1:
-            raise UsageError(f"{name} {share:g} is not between 0 and 1", hint=_HINT)
+            hint = "such as --alpha=0.8: 0 ranks by words alone, 1 by vectors alone" if name == "alpha" else _HINT
+            raise UsageError(f"{name} {share:g} is not between 0 and 1", hint=hint)
     if weights.first + weights.centroid > 1 + 1e-9:
         raise UsageError("first and centroid are shares of one leg: together they are over 1", hint=_HINT)
     return weights

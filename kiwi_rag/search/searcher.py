@@ -165,7 +165,7 @@ async def _save_pinned_state(tier_query: TierQuery) -> None:
 def check_query(query: SearchQuery) -> None:
     """Raise `UsageError` when a query is invalid."""
     if not query.text.strip():
-        raise UsageError("the query is empty", hint='kiwi search "roll back a deploy"')
+        raise UsageError("the query is empty", hint='describe what to find, such as "roll back a deploy"')
     if len(query.text) > MAX_QUERY_CHARACTERS:
         hint = "describe what to find; of a text to compare with, use the first paragraph"
         raise UsageError(f"the query is over {MAX_QUERY_CHARACTERS} characters", hint=hint)

@@ -59,13 +59,13 @@ def state_warnings(found: FoundItem) -> list[str]:
     return lines
 
 
-async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
+async def find(app: Services, text: str, names: Sequence[str], hint: str = "") -> FoundItem:
     """Return the item at an address, verified, from the tier in the address, else the first of `names` that has it.
 
     Raises
     ------
     NotFound
-        When no tier has it; `Yanked` when its version was yanked.
+        When no tier has it, with `hint`; `Yanked` when its version was yanked.
     UsageError
         When the address is malformed, or matches several items.
     Refused
@@ -93,7 +93,7 @@ async def find(app: Services, text: str, names: Sequence[str]) -> FoundItem:
                 return FoundItem(_with_path(tier, item.stored), item.signed, item.signer, tier, state)
     if problems:
         raise problems[0]
-    raise NotFound(f"no item {text} in {', '.join(tiers)}", hint=f"kiwi search {address.item_id!r}")
+    raise NotFound(f"no item {text} in {', '.join(tiers)}", hint=hint or f"kiwi search {address.item_id!r}")
 
 
 async def find_copies(app: Services, ref: ItemRef) -> Mapping[str, FoundItem | KiwiError]:

@@ -168,7 +168,9 @@ async def test_a_draft_is_checked_and_nothing_is_stored(acme: Kiwi, url: str) ->
         good = (acme.cwd / ".ai/directives/acme/deploy/rollback.md").read_text()
         again = await client.call_tool("kiwi_validate", {**draft, "item_id": "acme/deploy/rollback", "content": good})
         assert again.structured_content["valid"] is True
-        assert (await client.call_tool("kiwi_get", {"ref": "directive:acme/draft", "source": "local"})).is_error
+        missing = await client.call_tool("kiwi_get", {"ref": "directive:acme/draft", "source": "local"})
+        assert missing.is_error
+        assert missing.structured_content["error"]["hint"] == "find it with kiwi_search"
 
 
 async def test_a_directive_becomes_a_prompt_that_is_ready_to_run(url: str) -> None:
@@ -204,7 +206,12 @@ BAD = {
     "a query of a megabyte": ("kiwi_search", {"query": "x" * 1_000_000}, "too long", "1 to 10000 characters"),
     "an empty query": ("kiwi_search", {"query": ""}, "too short|non-empty", "1 to 10000 characters"),
     "twice": ("kiwi_search", {"query": "x", "q": "y"}, "given twice", "name it query"),
-    "no such source": ("kiwi_search", {"query": "x", "source": "moon"}, "is not one of", "one of project, user,"),
+    "no such source": (
+        "kiwi_search",
+        {"query": "x", "source": "moon"},
+        "'moon' is not one of its values$",
+        "one of project, user,",
+    ),
     "no list": ("kiwi_search", {"query": "x", "tags": "cost"}, "not of type 'array'", "tags is an array, 0 to 50"),
     "two at once": ("kiwi_search", {"query": 7, "limit": 0}, "'string'.*minimum|minimum.*'string'", "limit is an"),
 }

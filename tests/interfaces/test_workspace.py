@@ -110,7 +110,29 @@ def test_an_index_that_never_was_says_what_to_do(kiwi: Kiwi):
     assert "is not indexed yet" in kiwi.run("workspace", "search", "anything", expect=1).stderr
     assert kiwi.json("workspace", "stats")["documents"] == 0
     assert "is not indexed yet" in kiwi.run("workspace", "list", expect=1).stderr
+    assert kiwi.run("workspace", "stats").stderr.endswith("if no run is under way: kiwi workspace index\n")
     assert list(kiwi.cwd.iterdir()) == []
+
+
+def test_what_to_do_next_names_the_root_that_the_command_named(kiwi: Kiwi, tmp_path: Path):
+    root = tmp_path / "two words"
+    root.mkdir()
+    command = f"kiwi workspace index '{root}'"
+    assert command in kiwi.run("workspace", "search", "anything", "--root", str(root), expect=1).stderr
+    assert command in kiwi.run("workspace", "list", str(root), expect=1).stderr
+    assert command in kiwi.run("workspace", "stats", str(root)).stderr
+    (root / "a.md").write_text("# Tides\n")
+    kiwi.run("workspace", "index", str(root))
+    assert kiwi.run("workspace", "stats", str(root)).stderr == ""
+    (root / "a.md").write_text("# Tides and moons\n")
+    assert command in kiwi.run("workspace", "search", "tides", "--root", str(root)).stderr
+
+
+def test_a_group_without_a_command_prints_its_help(kiwi: Kiwi):
+    shown = kiwi.run("workspace", expect=2).stderr
+    assert shown.startswith("Usage: kiwi workspace [OPTIONS] COMMAND")
+    assert "kiwi:" not in shown
+    assert "..." not in shown.partition("Commands:")[2]  # no description is cut
 
 
 def test_doctor_looks_at_the_index_of_documents(ready: Kiwi):

@@ -13,6 +13,7 @@ from kiwi_rag.errors import RegistryUnreachable, Rejected
 from kiwi_rag.model import (
     CollectionStatistics,
     Explanation,
+    Filters,
     Finding,
     FusionWeights,
     ItemState,
@@ -128,6 +129,11 @@ def test_a_document_says_place_title_type_score_snippet_and_copies() -> None:
     assert snippet == "    takes a pilot, deployed at the buoy."
     assert copies == "    also in a.md:1-2, b.md:1-2, c.md:1-2 and 3 more"
     assert parts == "    cosine 0.5, plan exact"
+
+
+def test_a_document_without_a_vector_yet_has_no_cosine() -> None:
+    words_only = replace(DOCUMENT, parts={"cosine": None, "bm25": 1.25})
+    assert hits.hits_text(reply(words_only), explain=True).splitlines()[-1] == "    cosine none, bm25 1.25"
 
 
 def test_a_hit_says_which_of_how_many_passages_it_is_and_lists_its_copies() -> None:
@@ -311,6 +317,24 @@ def test_a_noun_is_in_the_plural_unless_there_is_one(count: int, nouns: str, tex
 )
 def test_nothing_found_is_told_apart_from_nobody_answered(tiers: tuple[TierOutcome, ...], said: str) -> None:
     assert hits.notices(reply(tiers=tiers))[-1] == said
+
+
+def test_nothing_found_names_the_filters_where_there_are_any() -> None:
+    query = SearchQuery("deploy", filters=Filters(path="docs"))
+    found = SearchReply(query, (), (replace(OK, tier="workspace"),), ())
+    assert hits.notices(found) == ["nothing found in workspace with these filters"]
+
+
+@pytest.mark.parametrize(
+    ("run", "embedded", "line"),
+    [("complete", 1.0, "complete"), ("complete", 0.2, "words complete"), ("", 1.0, "none yet")],
+)
+def test_the_state_of_the_last_run_is_that_of_the_words_while_vectors_are_missing(
+    run: str, embedded: float, line: str
+) -> None:
+    stats = {"workspace": "w", "root": "/w", "documents": 1, "file_types": {}, "passages": 5, "model": "m"}
+    stats |= {"store": "local", "run": run, "embedded": embedded, "bytes": 0, "path": "", "problems": []}
+    assert f"run        {line}" in render.workspace_text(stats).split("\n")
 
 
 def test_a_rejection_shows_every_finding_with_what_mends_it() -> None:

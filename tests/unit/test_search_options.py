@@ -56,12 +56,12 @@ def test_what_makes_no_sense_is_refused(option: tuple[str, str], capsys: pytest.
     ("wrong", "hint"),
     [
         ({"limit": 0}, "--limit 10"),
-        ({"alpha": 2.0}, "alpha=0.8"),
+        ({"alpha": 2.0}, "--alpha=0.8"),
         ({"half_life_days": -1.0}, "0: age does not count"),
         ({"half_life_days": float("nan")}, "0: age does not count"),
         ({"per_signer": -1}, "--per-signer off"),
         ({"text": "deploy " * 2000}, "first paragraph"),
-        ({"text": " "}, "kiwi search"),
+        ({"text": " "}, 'describe what to find, such as "roll back'),  # for items and documents
     ],
 )
 def test_what_is_refused_comes_with_what_mends_it(wrong: dict[str, Any], hint: str) -> None:
