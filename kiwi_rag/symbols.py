@@ -231,6 +231,7 @@ _USE_WORDS = "use uses using used usage usages reference references"
 _DEFINITION_WORDS = "defined declared implemented located defines definition declaration implementation"
 _KINDS, _CALLS, _DEFINED = (frozenset(w.split()) for w in (_KIND_WORDS, _CALL_WORDS, _DEFINITION_WORDS))
 _USES = _CALLS.union(_USE_WORDS.split())
+_COMMENT_LINE = re.compile(r"^[ \t]*(?:/?\*|//|#|--).*", re.MULTILINE)
 _FILLERS = _KINDS | {"the", "a", "an", "is", "are", "of", "to", "for", "named", "all", "code", "every"}
 
 
@@ -289,7 +290,8 @@ def match_names(names: Iterable[QueryName], path: str, passage: Passage) -> floa
 
 
 def _call(name: str, symbols: Iterable[Symbol], passage: Passage) -> float:
-    """Return 1 for a passage that calls `name`, less for one that defines it too, and 0 for any other."""
-    calls = len(re.findall(rf"(?<![\w$]){re.escape(name)}[ \t]*(?:<[^()\n]*>)?\(", passage.text))
+    """Return 1 for a passage that calls `name`, less if it defines it too or calls it in comments alone, else 0."""
+    call = re.compile(rf"(?<![\w$]){re.escape(name)}[ \t]*(?:<[^()\n]*>)?\(")
+    calls, in_code = len(call.findall(passage.text)), call.search(_COMMENT_LINE.sub("", passage.text))
     defines = any(symbol.components[-1] == name for symbol in symbols)
-    return 0.0 if calls <= defines else 0.5 if defines else 1.0
+    return 0.0 if calls <= defines else 0.5 if defines else 1.0 if in_code else 0.75

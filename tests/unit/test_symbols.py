@@ -199,6 +199,13 @@ def test_a_definition_that_calls_itself_comes_after_other_callers() -> None:
     assert match_names(names, "b.py", passage("def main():\n    walk(1)\n", "function", "main()")) == 1.0
 
 
+@pytest.mark.parametrize("mark", ["  * ", "/** ", "// ", "# ", "-- "])
+def test_a_call_in_a_comment_comes_after_one_in_code(mark: str) -> None:
+    names = query_names("who calls walk")
+    assert match_names(names, "b.ts", passage(f"{mark}const end = walk(1)\nx()\n", "function", "main()")) == 0.75
+    assert match_names(names, "b.ts", passage(f"{mark}walk(1)\nconst end = walk(2)\n", "function", "main()")) == 1.0
+
+
 def test_a_symbol_weighs_more_than_all_words_together() -> None:
     statistics = CollectionStatistics(100, 5_000, {"store": 9, "document": 20, "·store": 50})
     weights = bm25_weights(statistics, ("store", "document", "·store", "·missing"))

@@ -137,8 +137,7 @@ class _Reader:
 
 def _esm_end(text: str, position: int) -> int:
     """Return the end of a statement around an offset: a blank line or the next statement, where no bracket is open."""
-    first = start = text.rfind("\n", 0, position) + 1
-    depth = 0
+    depth, start = 0, (first := text.rfind("\n", 0, position) + 1)
     for _ in range(_ESM_LINES):
         end = _line_end(text, start)
         line = text[start:end]
