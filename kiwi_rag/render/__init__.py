@@ -159,8 +159,7 @@ def workspace_text(stats: Mapping[str, Any]) -> str:
         f"model      {stats['model'] or '–'}",
     ]
     if stats["store"] == "local":
-        words = "words " if stats["run"] and stats["embedded"] < 1 else ""  # the run's state is that of its first stage
-        lines.append(f"run        {words}{stats['run'] or 'none yet'}")
+        lines.append(f"run        {'words ' if stats['embedded'] < 1 else ''}{stats['run'] or 'none yet'}")
         lines.append(f"size       {stats['bytes'] / (1 << 20):.1f} MiB  {stats['path']}")
     else:
         lines.append(f"store      {stats['store']}, shared")
