@@ -92,7 +92,7 @@ def test_signs_alone_are_text_with_a_warning_that_says_why(form: str) -> None:
     assert (parsed.file_type, parsed.title) == ("text", "a.x")
     assert (finding.code, finding.severity, finding.path) == ("document.malformed", "warning", "src/a.x")
     # A grammar may not know all of its language, so the file may well be valid.
-    assert finding.message.startswith("the file cannot be read as ")
+    assert finding.message.startswith("unreadable as ")
     assert finding.hint.startswith("correct the file if it is invalid, or leave it out")
 
 

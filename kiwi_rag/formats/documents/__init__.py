@@ -151,10 +151,7 @@ def _unreadable(path: str, text: str, form: str, error: MalformedSource) -> Pars
         code, message = error.code, f"{error} is not installed as required, so {name} is indexed as plain text"
         hint = f"install it: pip install {error}; then kiwi workspace index --rebuild"
     else:
-        code, message = (
-            "document.malformed",
-            f"the file cannot be read as {name}, so it is indexed as plain text: {error}",
-        )
+        code, message = "document.malformed", f"unreadable as {name}, so it is indexed as plain text: {error}"
         hint = f"correct the file if it is invalid, or {hint}"
     finding = Finding(code, message, error.line, hint=hint, severity="warning")
     file_type = "markdown" if form in {"markdown", "adr", "mdx"} else "text"

@@ -95,9 +95,7 @@ def parse(text: str, form: str) -> ParsedDocument:
     matches = _matches(language, data)
     found, errors = _definitions(matches, data), [node.start_point.row + 1 for node in _captured(matches, "error")]
     if errors and not any(one.is_sound or not language.strict for one in found):
-        raise MalformedSource(
-            "document.malformed", "invalid syntax, or syntax that its grammar does not know", min(errors)
-        )
+        raise MalformedSource("document.malformed", "invalid syntax, or syntax unknown to the grammar", min(errors))
     package = _text(data, [*_captured(matches, "package")])
     above = _comments(matches, data.split(b"\n"), blank_lines=language.apart)
     return _document(text, form, _Outline(language, text.split("\n"), package, above, deque(found)))
