@@ -156,7 +156,7 @@ def measure(number: int, searches: int) -> dict[str, Any]:
             many = asyncio.run(clients(url, pid, number, searches, asked))
     return {
         "initialize_ms": spread(starts, 0),
-        "search_through_service_ms": through,
+        "through_service_ms": through,
         "one_client": alone,
         f"{number}_clients": many,
     }

@@ -83,6 +83,18 @@ RATIOS = (
         "about a third is imports (NumPy 95 ms, ONNX Runtime 40, asyncio 40, click 35), a third loading the model",
     ),
     Ratio(
+        "`kiwi search` through the local service ÷ bare `python -c pass`",
+        "≤",
+        5.0,
+        lambda r: dict(r["agents"]["through_service_ms"]["search to bare"]),
+    ),
+    Ratio(
+        "`kiwi workspace search` through the local service ÷ bare `python -c pass`",
+        "≤",
+        5.0,
+        lambda r: dict(r["agents"]["through_service_ms"]["workspace search to bare"]),
+    ),
+    Ratio(
         "encode throughput ÷ sentence-transformers, same texts and threads",
         "≥",
         1.5,

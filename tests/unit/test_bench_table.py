@@ -30,6 +30,7 @@ FULL: dict[str, Any] = {
         "changed": {"ratio": spread([1.2])},
         "judged": {"test": {"hit@3": 0.95}},
     },
+    "agents": {"through_service_ms": {f"{name} to bare": spread([4.0]) for name in ("search", "workspace search")}},
     "federated": {"federated_p95_to_slowest_alone": spread([1.0])},
     "registry_search": {"ratio_p95": spread([1.05, 1.0, 1.2])},
     "quality": {
@@ -134,7 +135,7 @@ def test_the_results_page_holds_the_tables_and_every_scripts_figures() -> None:
     assert "| hybrid | 0.500 [0.400, 0.600] | 0.500 | 0.500 | 0.500 | 1.0 | 2.0 |" in page
     assert "Skipped: there is none." in page
     assert "## Seconds (1.0 minutes)" in page
-    assert page.count("```json") == 7
+    assert page.count("```json") == 8
 
 
 def test_a_script_that_failed_is_on_the_results_page() -> None:
