@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["acme"]
 
-DOCUMENTS = ("README.md", "docs/search.md", "docs/trust.md", "docs/workspace.md")
+DOCUMENTS = ("docs/search.md", "docs/web.md")
 HOSTILE = "# <img src=x onerror=alert(1)>\n\nTo prime the pump: <script>alert(2)</script> [go](javascript:alert(3))\n"
 
 

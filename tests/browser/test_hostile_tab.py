@@ -42,7 +42,7 @@ def hostile() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tab(browser: Browser, cookies: Any, url: str, hostile: str) -> Iterator[Page]:
     """The hostile page, in a browser that is signed in to Kiwi and has it open."""
     context = new_context(browser, cookies)
