@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -32,12 +33,16 @@ QUESTION = "/search?q=a+deploy+went+wrong,+take+it+back"
 
 
 class Picture(NamedTuple):
-    """A page as it is shown in the documentation; of ``opened``, the first element is clicked before."""
+    """A page as it is shown in the documentation.
+
+    Of ``opened``, the first element is clicked before. The page is loaded again when the text ``awaited`` is there.
+    """
 
     name: str
     path: str
     scheme: str = "light"
     opened: str = ""
+    awaited: str = ""
 
 
 OF_A_NEW_USER = [Picture("first-steps", "/")]
@@ -47,7 +52,11 @@ PICTURES = [
     Picture("home", "/"),
     Picture("home-dark", "/", "dark"),
     Picture("item", "/item?ref=directive:acme/deploy/rollback"),
-    Picture("settings", "/settings"),
+    Picture("add", "/add?chosen={project}"),
+    Picture("indexing", "/indexing", opened="form[action='/indexing/run'] button", awaited="The run has ended"),
+    Picture("sources", "/sources"),
+    Picture("registry", "/registry"),
+    Picture("stores", "/stores"),
 ]
 
 
@@ -62,8 +71,10 @@ def new_user() -> Iterator[Kiwi]:
             stack.callback(shutil.rmtree, folder)
         (folder / "run").mkdir(mode=0o700)
         (folder / "acme").mkdir()
-        (folder / "cache").symlink_to(os.environ.get("KIWI_CACHE_DIR", ROOT / ".cache/kiwi"))
-        settings = {"KIWI_CACHE_DIR": str(folder / "cache"), "KIWI_PRINCIPAL": "ada@acme.example"}
+        cache = folder / ".cache/kiwi"
+        cache.mkdir(parents=True)
+        (cache / "models").symlink_to(Path(os.environ.get("KIWI_CACHE_DIR", ROOT / ".cache/kiwi")) / "models")
+        settings = {"KIWI_CACHE_DIR": str(cache), "KIWI_PRINCIPAL": "ada@acme.example"}
         yield at(Kiwi(folder, folder / "acme"), folder / "run", KIWI_PORT="0", **settings)
 
 
@@ -77,6 +88,8 @@ def fill(user: Kiwi) -> None:
     for path in (ROOT / "docs").glob("*.md"):
         (user.cwd / path.name).write_bytes(path.read_bytes())
     user.run("workspace", "index", ".")
+    user.run("publish", "--all")
+    user.run("registry", "start")
 
 
 def take(browser: Browser, user: Kiwi, pictures: list[Picture]) -> None:
@@ -86,9 +99,12 @@ def take(browser: Browser, user: Kiwi, pictures: list[Picture]) -> None:
         viewport = {"width": 1280, "height": 800}
         context = chromium.new_context(browser, cookies, base_url=url, color_scheme=picture.scheme, viewport=viewport)
         page = context.new_page()
-        page.goto(picture.path, wait_until="networkidle")
+        page.goto(picture.path.format(project=user.cwd), wait_until="networkidle")
         if picture.opened:
             page.locator(picture.opened).first.click()
+        if picture.awaited:
+            page.locator("main", has_text=re.compile(picture.awaited.replace(" ", r"\s+"))).wait_for()
+            page.goto(picture.path, wait_until="networkidle")
         _shrink(chromium.keep(page, IMAGES, picture.name))
         context.close()
 
@@ -109,6 +125,7 @@ def main() -> None:
             prepare(user)
             with serving(user), chromium.launched() as browser:
                 take(browser, user, pictures)
+            user.run("registry", "stop", expect=None)
 
 
 if __name__ == "__main__":
