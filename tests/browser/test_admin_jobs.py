@@ -12,14 +12,14 @@ import pytest
 
 from tests.browser.chromium import WatchedPage, new_context
 from tests.browser.conftest import sign_in
-from tests.examples import FULL_SIZES
+from tests.examples import size
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.test_serve import at, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.skipif(not FULL_SIZES, reason="takes half a minute of processor time: make test-browser")
+pytestmark = pytest.mark.skipif(size(4) < 4, reason="takes half a minute of processor time: make test-browser")
 
 FILES = 600
 ITEM = "directive:acme/deploy/rollback"
