@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
 
 AXE = ROOT / "node_modules/axe-core/axe.min.js"
+REBOUND = "evil.example"
+"""A name that this browser resolves to this machine, as if its owner had rebound it."""
 _VIOLATION = (
     "addEventListener('securitypolicyviolation', e => console.error(`CSP ${e.effectiveDirective} ${e.blockedURI}`))"
 )
@@ -53,7 +55,8 @@ def launched() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox", "--disable-gpu"])
+        options = ["--no-sandbox", "--disable-gpu", f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"]
+        browser = playwright.chromium.launch(executable_path=executable(), args=options)
         yield browser
         browser.close()
 

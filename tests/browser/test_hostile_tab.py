@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.chromium import new_context
+from tests.browser.chromium import REBOUND, new_context
 from tests.interfaces.conftest import Kiwi
 
 if TYPE_CHECKING:
@@ -123,3 +123,10 @@ def test_a_window_that_it_opens_is_out_of_its_reach(tab: Page, url: str) -> None
     assert tab.evaluate("window.other.closed")  # COOP has put it into a group of its own
     tab.evaluate("address => { window.other.location = address; }", "about:blank")
     assert other.url == f"{url}/settings"
+
+
+def test_a_name_that_was_rebound_to_this_machine_reaches_nothing(tab: Page, url: str) -> None:
+    page = tab.context.new_page()
+    for path in ("/", "/health", "/api/v1/status", "/static/kiwi.js"):
+        answer = page.goto(f"{url.replace('127.0.0.1', REBOUND)}{path}")
+        assert answer is not None and answer.status == 421, path

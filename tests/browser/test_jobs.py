@@ -63,12 +63,14 @@ def test_the_slider_ranks_again_without_a_new_page(watched: WatchedPage) -> None
     page = watched.page
     page.goto(f"/search?q={QUESTION.replace(' ', '+')}&scope=local&explain=on")
     before, page_id = scores(page), page.evaluate("window.marked = Math.random()")
+    chart = page.locator(".hit .bar").first.get_attribute("aria-label")
     slider = page.locator("input[name=alpha]")
     slider.focus()
     with page.expect_response(re.compile("alpha=0(&|$)")):
         slider.press("Home")
     page.wait_for_function("before => document.querySelector('.hit summary').innerText !== before", arg=before[0])
     assert scores(page) != before
+    assert page.locator(".hit .bar").first.get_attribute("aria-label") != chart
     assert page.evaluate("window.marked") == page_id
 
 
@@ -85,10 +87,15 @@ def test_a_copy_button_is_reached_and_pressed_by_keyboard(watched: WatchedPage, 
     page.goto(f"/search?q={QUESTION.replace(' ', '+')}")
     button = page.get_by_role("button", name=re.compile("^Copy ")).first
     place = page.locator(".hit code.copy").first.inner_text()
+    page.evaluate("""() => {
+      window.heard = [];
+      const said = document.querySelector("body > [role=status]");
+      new MutationObserver(() => window.heard.push(said.textContent)).observe(said, {childList: true});
+    }""")
     button.focus()
     page.keyboard.press("Enter")
-    page.get_by_role("status").filter(has_text="copied").wait_for(state="attached")
-    assert page.evaluate("navigator.clipboard.readText()") == place
+    page.wait_for_function("place => navigator.clipboard.readText().then(text => text === place)", arg=place)
+    page.wait_for_function("window.heard.includes('copied')")
 
 
 def test_times_are_shown_in_the_viewers_zone(browser: Browser, cookies: Any, url: str) -> None:
