@@ -4,6 +4,8 @@
 #   make test-fast                     quick unit tests and properties, meant for under a minute
 #   make bench   figures side by side  make soak    long runs: kill -9 fifty times, properties with many examples
 #   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
+#   make test-browser                  every page in Chromium, in all widths and colours
+#   make screenshots                   renew the pictures in docs/images
 #   make structure                     figures of the code itself: lines, modules, circles, copies
 #   make lock    renew requirements/   make clean   forget the set-up
 #   make vector-index vector-watch vector-stats vector-search Q="…"   the documents of ROOT (default: here)
@@ -17,7 +19,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test test-fast check bench bench-1m structure soak lock format clean supabase-migrations supabase-release \
+.PHONY: demo test test-fast test-browser screenshots check bench bench-1m structure soak lock format clean supabase-migrations supabase-release \
     vector-index vector-watch vector-stats vector-search \
     kong-up kong-logs kong-routes
 
@@ -29,6 +31,12 @@ test: $(VENV)/test $(VENV)/supabase $(VENV)/vscode
 
 test-fast: $(VENV)/test
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not database and not slow" tests/unit tests/properties
+
+test-browser: $(VENV)/test $(VENV)/supabase
+	KIWI_SIZES=full $(BIN)/python -m pytest tests/browser
+
+screenshots: $(VENV)/test
+	$(BIN)/python -m tests.browser.screenshots
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .

@@ -18,7 +18,7 @@ import click
 from kiwi_rag.cli.session import Group, Session, command, option
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http import lock
-from kiwi_rag.local_service import LOCK_NAME, SERVICE, SIGN_IN, STOP, Declined, client, run_folder, systemd
+from kiwi_rag.local_service import LOCK_NAME, SERVICE, SIGN_IN, STOP, Declined, autostart, client, run_folder
 from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load, parse_names
 from kiwi_rag.retry import polls
@@ -72,7 +72,7 @@ _STOP_SECONDS = 20.0
 _START_SECONDS = 60.0
 _SERVE_EXAMPLES = """\b
 Examples: kiwi serve &
-          kiwi serve --install                      let systemd start it now and at each login
+          kiwi serve --install                      start it now and at each login
           kiwi serve token new ci --role reader     print a token for a program
           kiwi ui                                   open the web interface
 """
@@ -80,7 +80,9 @@ Examples: kiwi serve &
 
 @click.group(cls=Group, invoke_without_command=True, epilog=_SERVE_EXAMPLES)
 @option("--stop", is_flag=True, help="Stop the service after its running commands.")
-@option("--install", is_flag=True, help="Let systemd start it now and at each login of this user.")
+@option(
+    "--install", is_flag=True, help="Start it now and at each login of this user, by systemd or on macOS by launchd."
+)
 @option("--uninstall", is_flag=True, help="Undo --install.")
 @option("--idle-exit", type=click.IntRange(0, 100_000), metavar="MINUTES", help="Idle time before it stops. 0: never.")
 @option("--host", default="127.0.0.1", help="Address for browsers and programs. Any but this machine's needs a token.")
@@ -91,7 +93,7 @@ def serve(ctx: click.Context, /, stop: bool, install: bool, uninstall: bool, **o
     """Run the local service, which keeps the model, the tiers and the connections open for faster searches.
 
     The command line and agents' sessions use the service while it runs, and also work without it. Browsers, programs
-    and agents reach it on a port of this machine. It stops after 60 minutes without a request, under systemd never;
+    and agents reach it on a port of this machine. It stops after 60 minutes without a request, if installed never;
     --idle-exit changes that.
     """
     session = ctx.ensure_object(Session)
@@ -179,15 +181,16 @@ def _stop(session: Session) -> None:
 
 def _install(session: Session, minutes: int) -> None:
     environ = session.environment()
-    if lock.is_running(_folder(session)) and not systemd.path_of(environ).exists():
+    manager = autostart.manager_of(environ)
+    if lock.is_running(_folder(session)) and not manager.path.exists():
         hint = "kiwi serve --stop, then kiwi serve --install"
-        raise KiwiError("a service that systemd did not start is running", hint=hint)
-    path = systemd.install(["serve", "--idle-exit", str(minutes)], environ)
+        raise KiwiError(f"a service that {manager.name} did not start is running", hint=hint)
+    path = autostart.install(["serve", "--idle-exit", str(minutes)], environ)
     session.notify(f"installed {path}: the service starts now and at each login")
 
 
 def _uninstall(session: Session) -> None:
-    path = systemd.uninstall(session.environment())
+    path = autostart.uninstall(session.environment())
     session.notify(f"stopped the service and removed {path}" if path else "the service is not installed")
 
 

@@ -34,10 +34,7 @@ def keys() -> None:
 def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Create a key, store it encrypted in ~/.ai/keys, and trust it for this user."""
     app = session.app()
-    who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
-    key = key_files.generate(name)
-    path = key_files.save(key, app.keys_dir, _passphrase(app, confirm=True))
-    signer = use_case.trust_own_key(app, key.public_key, who, may_sign)
+    path, signer = use_case.create_key(app, name, principal, patterns, lambda: _passphrase(app, confirm=True))
     _show_key(session, app, name)
     session.notify(f"created key {name!r} of {signer.principal} in {path}; it may sign {', '.join(signer.patterns)}")
 

@@ -6,7 +6,9 @@ A request is checked in this order:
 2. Its ``Host`` must be one of the server's names. A name that was rebound to this address sends no ``Sec-Fetch``
    headers and an Origin equal to its Host, so no later check finds it.
 3. Its role is that of its bearer token, or of its cookie.
-4. With a cookie, which a browser sends by itself, a method that changes something must come from the same origin.
+4. With a cookie, which a browser sends by itself, a method that changes something must come from the same origin, and
+   another origin may read nothing: it may only open a page in a tab of its own. A page on another port of this machine
+   is the same site to a browser, so the cookie's SameSite does not stop it.
 5. The role must be that of the path and method.
 """
 
@@ -236,7 +238,8 @@ class AccessControl:
             return _refused(421, "this address is not a name of this service", "open the address that kiwi ui prints")
         role, caller, by_cookie = self._caller(request)
         request.scope["state"].update(role=role, caller=caller)
-        if method not in SAFE_METHODS and by_cookie and not _is_same_origin(request.headers):
+        may_call = _may_read if method in SAFE_METHODS else _is_same_origin
+        if by_cookie and not may_call(request.headers):
             return _refused(403, "the request comes from another site", "open the page itself")
         return self._role_refusal(role, method, path)
 
@@ -289,6 +292,12 @@ def _is_same_origin(headers: Headers) -> bool:
     if site is not None and site not in ("same-origin", "none"):
         return False
     return urlsplit(origin).netloc == headers["host"] if origin is not None else site is not None
+
+
+def _may_read(headers: Headers) -> bool:
+    """Whether a page of this origin loads it, or the user opens it: by its address or by a link, in no frame."""
+    opened = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return headers.get("sec-fetch-site") in (None, "same-origin", "none") or opened == ("navigate", "document")
 
 
 def _refused(status: int, message: str, hint: str) -> Response:

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from mcp.server.transport_security import TransportSecuritySettings
@@ -32,7 +33,7 @@ ROOT = "/api/v1"
 MAX_BODY = 4 << 20
 MAX_RECORDED = 200
 """Characters of an argument in an audit record."""
-SECRETS = frozenset({"passphrase", "token", "confirmed"})
+SECRETS = frozenset({"passphrase", "passphrase_again", "token", "confirmed"})
 PATHS = {
     "status": "kiwi_status", "search": "kiwi_search", "item": "kiwi_get", "validate": "kiwi_validate",
     "publish": "kiwi_publish", "workspace/search": "workspace_search", "workspace/stats": "workspace_index_stats",
@@ -59,8 +60,9 @@ class Api:
         checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         offered = load(IN_PROJECT if context.app.project_dir else DEFAULT)
         reading = Toolset(offered.names, [tool for tool in offered.tools if tool.changes == "nothing"])
+        recorded = partial(record, context.app)
         self._agents = {
-            role: build(context, tools).streamable_http_app(transport_security=checked)
+            role: build(context, tools, recorded).streamable_http_app(transport_security=checked)
             for role, tools in ((Role.READER, reading), (Role.ADMIN, offered))
         }
 
@@ -139,7 +141,7 @@ async def _no_report(_message: str) -> None:
 async def record(app: Services, request: Request, given: Mapping[str, Any], outcome: str) -> None:
     """Append an audit record of what an admin did or tried: the path, who, the arguments, and the outcome."""
     shown = {name: str(value)[:MAX_RECORDED] for name, value in given.items() if name not in SECRETS}
-    details = {"caller": request.state.caller, "outcome": outcome, **shown}
+    details = {**shown, "caller": request.state.caller, "outcome": outcome}  # a field of this name changes neither
     await asyncio.to_thread(app.audit.append, AuditEvent("admin", request.url.path, "", "", details))
 
 

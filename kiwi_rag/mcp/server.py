@@ -43,15 +43,17 @@ _FRESH = dict.fromkeys(_FIXED, CacheHint(_HOUR_MS, "public")) | dict.fromkeys(
 _TOOL_REQUESTS = ("list_tools", "call_tool")
 _ITEM_REQUESTS = ("list_resources", "list_resource_templates", "read_resource", "list_prompts", "get_prompt")
 _Handler = Callable[["Context", Any], Awaitable[Any]]
+Record = Callable[[Any, Mapping[str, Any], str], Awaitable[None]]
+"""Records a call that may change something: the HTTP request, tool and arguments, and the outcome."""
 
 
-def build(context: ServerContext, offered: Toolset) -> Server[Any]:
+def build(context: ServerContext, offered: Toolset, record: Record | None = None) -> Server[Any]:
     """Return a server that offers these tools, and with the toolset items its resources and prompt.
 
-    All calls share `context`.
+    All calls share `context`. Without `record`, the user who started the server is the only caller.
     """
     context.toolsets = tuple(offered.names)
-    handlers = _Handlers(context, offered.tools)
+    handlers = _Handlers(context, offered.tools, record)
     names = _TOOL_REQUESTS + (_ITEM_REQUESTS if "items" in offered.names else ())
     registered: Any = {f"on_{name}": _with_protocol_errors(getattr(handlers, name)) for name in names}
 
@@ -124,8 +126,8 @@ _RUN_DIRECTIVE = types.Prompt(
 class _Handlers:
     """The handlers of requests, which translate between the SDK's types and Kiwi's."""
 
-    def __init__(self, context: ServerContext, tools: Sequence[Tool]) -> None:
-        self._context = context
+    def __init__(self, context: ServerContext, tools: Sequence[Tool], record: Record | None) -> None:
+        self._context, self._record = context, record
         self._tools = {tool.name: tool for tool in tools}
         self._listed = list(map(listed_tool, tools))
 
@@ -135,17 +137,22 @@ class _Handlers:
 
     async def call_tool(self, request: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = self._tools.get(params.name)
-        with trace_call(tool.name if tool else "") as call:
-            if tool is None:
-                raise _unknown_tool(params.name, list(self._tools))
-            try:
-                arguments = tool.parse_arguments(params.arguments or {})
-                answer = await tool.run(self._context, arguments, _progress_reporter(request))
-            except KiwiError as error:  # a result too, also for invalid arguments: the model can read it (SEP-1303)
-                call.record_error(error)
-                return _tool_result(agents.error_text(error), {"error": error.as_dict()}, is_error=True)
-            call.record_answer(answer.data)
-            return _tool_result(answer.text, answer.data)
+        arguments: Mapping[str, Any] = {}
+        try:
+            with trace_call(tool.name if tool else "") as call:
+                if tool is None:
+                    raise _unknown_tool(params.name, list(self._tools))
+                try:
+                    arguments = tool.parse_arguments(params.arguments or {})
+                    answer = await tool.run(self._context, arguments, _progress_reporter(request))
+                except KiwiError as error:  # a result too, also for invalid arguments: the model can read it (SEP-1303)
+                    call.record_error(error)
+                    return _tool_result(agents.error_text(error), {"error": error.as_dict()}, is_error=True)
+                call.record_answer(answer.data)
+                return _tool_result(answer.text, answer.data)
+        finally:
+            if tool and tool.changes != "nothing" and self._record:
+                await self._record(request.request, {"tool": tool.name, **arguments}, call.code or call.outcome)
 
     async def list_resources(
         self, _context: Context, params: types.PaginatedRequestParams | None

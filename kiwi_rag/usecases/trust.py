@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
-from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus
+from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, check_pattern, check_principal
 
 WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""
@@ -108,6 +108,24 @@ def _losses(trusted: Signer, after: Signer) -> list[str]:
 def save_signer(app: Services, signer: Signer) -> None:
     """Write a signer to the user's trust file, in place of the entry of its key."""
     trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_signer(signer))
+
+
+def create_key(
+    app: Services, name: str, principal: str, patterns: Sequence[str], passphrase: Callable[[], str]
+) -> tuple[Path, Signer]:
+    """Create a key, store it encrypted, and trust it for this user; return its file and its entry.
+
+    `passphrase` is called once everything else was found valid. Without a `principal` it is this user's.
+
+    Raises
+    ------
+    UsageError, KeyUnavailable
+        When a value is not valid, there is a key of this name, or its file cannot be written.
+    """
+    who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
+    key = keys.generate(name)
+    path = keys.save(key, app.keys_dir, passphrase())
+    return path, trust_own_key(app, key.public_key, who, may_sign)
 
 
 def trust_own_key(app: Services, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:

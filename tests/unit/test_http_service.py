@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import os
+import plistlib
 import socket
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from kiwi_rag.http.apps import Apps
 from kiwi_rag.http.commands import CallerRequest, Commands
 from kiwi_rag.http.lock import is_running, listening
 from kiwi_rag.http.server import Service
-from kiwi_rag.local_service import Declined, client, systemd
+from kiwi_rag.local_service import Declined, autostart, client
 from kiwi_rag.services import Services
 
 
@@ -398,29 +399,63 @@ def systemctl(folder: Path, code: int = 0) -> dict[str, str]:
 def test_the_unit_is_installed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     environment = systemctl(tmp_path)
     monkeypatch.setenv("PATH", environment["PATH"])
-    path = systemd.install(["serve", "--idle-exit", "0"], environment)
+    path = autostart.install(["serve", "--idle-exit", "0"], environment)
     assert path == tmp_path / "config/systemd/user/kiwi.service"
     assert f'ExecStart="{sys.executable}" "-P" "-m" "kiwi_rag.cli" "serve" "--idle-exit" "0"\n' in path.read_text()
-    assert systemd.install(["serve"], environment) == path
-    assert systemd.uninstall(environment) == path
+    assert autostart.install(["serve"], environment) == path
+    assert autostart.uninstall(environment) == path
     assert not path.exists()
-    assert systemd.uninstall(environment) is None
+    assert autostart.uninstall(environment) is None
     start = ["--user daemon-reload", "--user enable kiwi.service", "--user restart kiwi.service"]
-    end = ["--user disable --now kiwi.service", "--user daemon-reload"]
-    assert (tmp_path / "called").read_text().splitlines() == [*start, *start, *end]
+    stop = "--user disable --now kiwi.service"
+    assert (tmp_path / "called").read_text().splitlines() == [*start, stop, *start, stop, "--user daemon-reload"]
 
 
 def test_what_systemd_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     environment = systemctl(tmp_path, code=1)
     monkeypatch.setenv("PATH", environment["PATH"])
     with pytest.raises(KiwiError, match="no bus") as told:
-        systemd.install(["serve"], environment)
+        autostart.install(["serve"], environment)
     assert told.value.hint == "kiwi serve starts the service without systemd"
-    assert not systemd.path_of(environment).exists()
+    assert not autostart.manager_of(environment).path.exists()
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KiwiError, match="systemctl"):
-        systemd.install(["serve"], environment)
+        autostart.install(["serve"], environment)
 
 
 def test_a_units_command_is_quoted():
-    assert systemd._quoted('a "b" 100% $HOME \\') == '"a \\"b\\" 100%% $$HOME \\\\"'
+    assert autostart._quoted('a "b" 100% $HOME \\') == '"a \\"b\\" 100%% $$HOME \\\\"'
+
+
+def launchctl(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int = 0) -> None:
+    """Let the launchctl of this test only write down what it was called with."""
+    (folder / "bin").mkdir(exist_ok=True)
+    program = folder / "bin/launchctl"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {folder}/called\necho "Bootstrap failed" >&2\nexit {code}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}/bin:/bin:/usr/bin")
+    monkeypatch.setenv("HOME", str(folder))
+
+
+def test_on_macos_an_agent_is_installed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    launchctl(tmp_path, monkeypatch)
+    path = autostart.install(["serve", "--idle-exit", "0"], {}, "darwin")
+    assert path == tmp_path / "Library/LaunchAgents/kiwi-rag.kiwi.plist"
+    agent = plistlib.loads(path.read_bytes())
+    assert agent["ProgramArguments"] == [sys.executable, "-P", "-m", "kiwi_rag.cli", "serve", "--idle-exit", "0"]
+    assert agent["RunAtLoad"] and agent["KeepAlive"] == {"SuccessfulExit": False}
+    assert autostart.install(["serve", "a & <b>"], {}, "darwin") == path
+    assert plistlib.loads(path.read_bytes())["ProgramArguments"][-1] == "a & <b>"
+    assert autostart.uninstall({}, "darwin") == path
+    assert not path.exists()
+    assert autostart.uninstall({}, "darwin") is None
+    start, leave = f"bootstrap gui/{os.getuid()} {path}", f"bootout gui/{os.getuid()}/kiwi-rag.kiwi"
+    assert (tmp_path / "called").read_text().splitlines() == [start, leave, start, leave]
+
+
+def test_what_launchd_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    launchctl(tmp_path, monkeypatch, code=5)
+    with pytest.raises(KiwiError, match="Bootstrap failed") as told:
+        autostart.install(["serve"], {}, "darwin")
+    assert told.value.hint == "kiwi serve starts the service without launchd"
+    assert not autostart.manager_of({}, "darwin").path.exists()

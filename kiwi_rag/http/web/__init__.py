@@ -27,6 +27,7 @@ from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.api import error_response, record
 from kiwi_rag.http.web.indexing import Indexing
 from kiwi_rag.http.web.item import Items
+from kiwi_rag.http.web.onboarding import Onboarding
 from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
 from kiwi_rag.http.web.pages import Pages
 from kiwi_rag.http.web.registry import Registry
@@ -42,9 +43,11 @@ STATIC = Path(__file__).with_name("static")
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
-    pages = Pages(context), Items(context), Registry(context), Indexing(context, workspaces, render_part)
-    shared = Search(context, workspaces), Stores(context, workspaces), Sources(context, workspaces)
-    sections: Sequence[Section] = [*pages, *shared]
+    onboarding = Onboarding(context, workspaces)
+    pages = Pages(context, onboarding), onboarding, Items(context), Registry(context)
+    shared = Search(context, workspaces, onboarding.note_search), Stores(context, workspaces)
+    more = Indexing(context, workspaces, render_part), Sources(context, workspaces)
+    sections: Sequence[Section] = [*pages, *shared, *more]
     notes = Notes()
     found: list[BaseRoute] = []
     for section in sections:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from kiwi_rag.config import process_environment
+from kiwi_rag.http.web.onboarding import MIN_PASSPHRASE, Onboarding
 from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
@@ -21,10 +22,12 @@ class Pages:
     ----------
     context
         The services that the calls use.
+    onboarding
+        The first steps, which Home shows.
     """
 
-    def __init__(self, context: ServerContext) -> None:
-        self._context = context
+    def __init__(self, context: ServerContext, onboarding: Onboarding) -> None:
+        self._context, self._onboarding = context, onboarding
 
     actions: Mapping[str, RunAction] = {}
     streams: Mapping[str, Stream] = {}
@@ -46,7 +49,9 @@ class Pages:
         ]
         if status["model"]["problem"]:
             attention.append({"tier": "model", "text": status["model"]["problem"], "command": "kiwi doctor"})
-        return Page("home.html", {"status": status, "attention": attention})
+        steps, principal = await asyncio.to_thread(self._onboarding.steps), self._context.app.principal
+        values = {"status": status, "attention": attention, "steps": steps, "principal": principal}
+        return Page("home.html", {**values, "min_passphrase": MIN_PASSPHRASE})
 
     async def settings(self, _request: Request) -> Page:
         """Show each setting, its value, and where it came from."""

@@ -148,13 +148,17 @@ class Search:
         The services that the searches use.
     workspaces
         The workspaces whose documents are searched.
+    note_search
+        Called when something is searched.
     """
 
     actions: Mapping[str, RunAction] = {}
     streams: Mapping[str, Stream] = {}
 
-    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
-        self._app, self._workspaces = context.app, workspaces
+    def __init__(
+        self, context: ServerContext, workspaces: Workspaces, note_search: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._app, self._workspaces, self._note_search = context.app, workspaces, note_search
 
     @property
     def pages(self) -> Mapping[str, ShowPage]:
@@ -167,6 +171,8 @@ class Search:
         alpha = weights_of(usecases.apply_settings(SearchQuery("any"), settings)).alpha
         default = Ranking(alpha, min(max(settings.limit, 1), MAX_LIMIT))
         form = SearchForm.read(request.query_params, default, (*SOURCES, WORKSPACES, *roots))
+        if form.query:
+            await self._note_search()
         columns = (await while_connected(request, self._columns(form)) or []) if form.query else []
         values = {"form": form, "columns": columns, "facets": _facets(columns), "filters": FILTERS, "roots": roots}
         choices = {"sources": SOURCES, "item_types": _ITEM_TYPES, "file_types": FILE_TYPES}

@@ -42,18 +42,6 @@ document.addEventListener("keydown", (event) => {
   keys[event.key]();
 });
 
-document.documentElement.dataset.js = "";
-document.addEventListener("click", async (event) => {
-  const clicked = event.target.closest("code.copy, [data-copy]");
-  if (!clicked) return;
-  // A button copies the texts beside it that match its selector: of one hit, or of all hits of a section.
-  const { copy } = clicked.dataset;
-  const texts = copy ? clicked.closest("li, section").querySelectorAll(copy) : [clicked];
-  await navigator.clipboard.writeText([...texts].map((one) => one.textContent).join("\n\n"));
-  clicked.dataset.copied = "copied";
-  setTimeout(() => delete clicked.dataset.copied, 1500);
-});
-
 // The value beside a slider, and addresses without empty fields.
 document.addEventListener("input", ({ target }) => {
   const shown = target.matches("input[type=range]") && target.parentElement.querySelector("output");
@@ -68,11 +56,47 @@ document.addEventListener("htmx:config:request", ({ detail }) => {
   }
 });
 
-function showLocalTimes() {
-  for (const time of document.querySelectorAll("time[datetime]:not([title])")) {
-    time.title = time.textContent;
-    time.textContent = new Date(time.dateTime).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+// What a person who does not see the page would miss.
+const said = document.createElement("p");
+said.className = "hidden";
+said.role = "status";
+document.body.append(said);
+
+document.documentElement.dataset.js = "";
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-copy]");
+  if (!button) return;
+  // The texts that match its selector, of one hit or of all hits of a section; without one, the code before it.
+  const { copy } = button.dataset;
+  const texts = copy ? [...button.closest("li, section").querySelectorAll(copy)] : [button.previousElementSibling];
+  const written = navigator.clipboard.writeText(texts.map((one) => one.textContent).join("\n\n"));
+  button.dataset.copied = said.textContent = await written.then(() => "copied", () => "not copied");
+  setTimeout(() => { delete button.dataset.copied; said.textContent = ""; }, 1500);
+});
+
+function addCopyButton(code) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet";
+  button.dataset.copy = "";
+  button.textContent = "Copy";
+  button.setAttribute("aria-label", `Copy ${code.textContent}`);
+  code.after(button);
+}
+
+function localise(time) {
+  const at = new Date(time.dateTime);
+  if (isNaN(at)) return;
+  time.title = time.dateTime;
+  time.textContent = at.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+}
+
+// Also in what arrives later; each element once.
+function enhance() {
+  for (const time of document.querySelectorAll("time[datetime]:not([title])")) localise(time);
+  for (const code of document.querySelectorAll("code.copy")) {
+    if (!code.nextElementSibling?.matches("[data-copy]")) addCopyButton(code);
   }
 }
-showLocalTimes();
-document.addEventListener("htmx:after:swap", showLocalTimes);
+enhance();
+new MutationObserver(enhance).observe(document.getElementById("main"), { childList: true, subtree: true });

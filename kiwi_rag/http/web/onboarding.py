@@ -1,0 +1,141 @@
+"""The first steps of a new user, on Home: a key, trust in it, a folder, its index, the first search.
+
+Each step is done, or says what to do. The list is gone when all are done, or when the user hides it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kiwi_rag.config import PROJECT_FOLDER
+from kiwi_rag.errors import ConfigError, KiwiError, NotFound, UsageError
+from kiwi_rag.http.web.page import Done, Form, RunAction, ShowPage, Stream
+from kiwi_rag.http.web.workspaces import Workspaces
+from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.model import sha256_hex
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.trust import check_principal
+from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.usecases import trust
+
+MIN_PASSPHRASE = 8
+KEY_NAME = "default"
+Choice = Literal["without-key", "searched", "hidden"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its title, and what was done; ``result`` is empty as long as it is to do."""
+
+    name: str
+    title: str
+    result: str
+
+
+class Onboarding:
+    """The steps, and the forms of those that are done on Home.
+
+    Parameters
+    ----------
+    context, workspaces
+        What tells which steps are done.
+    """
+
+    pages: Mapping[str, ShowPage] = {}
+    streams: Mapping[str, Stream] = {}
+
+    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
+        self._app, self._workspaces = context.app, workspaces
+        self._choices = context.app.user_dir / "first-steps"
+
+    @property
+    def actions(self) -> Mapping[str, RunAction]:
+        """The forms."""
+        forms = {"key": self.make_key, "without-key": self.skip_key, "trust": self.trust_keys, "hide": self.hide}
+        return {f"/first-steps/{name}": run for name, run in forms.items()}
+
+    def steps(self) -> Sequence[Step]:
+        """Return all steps; none when nothing is left to do."""
+        if self._was_chosen("hidden"):
+            return ()
+        none = "continued without a key" if self._was_chosen("without-key") else ""
+        names = keys.names(self._app.keys_dir)
+        trusted = ", ".join(sorted({signer.principal for signer in self._app.trust.by_key.values()}))
+        roots = self._workspaces.roots
+        indexed = [root for root in roots if self._is_indexed(root)]
+        steps = [
+            Step("key", "A key to sign with", ", ".join(names) or none),
+            Step("trust", "Trust in your key", "" if self._untrusted() else trusted or none),
+            Step("folder", "A folder to search", ", ".join(map(str, roots))),
+            Step("index", "Its index", ", ".join(map(str, indexed))),
+            Step("search", "The first search", "done" if self._was_chosen("searched") else ""),
+        ]
+        return [] if all(step.result for step in steps) else steps
+
+    async def make_key(self, form: Form) -> Done:
+        """Make a key with the passphrase of the form, and trust it."""
+        passphrase = form.get("passphrase", "")
+        if len(passphrase) < MIN_PASSPHRASE:
+            raise UsageError(f"the passphrase has fewer than {MIN_PASSPHRASE} characters", hint="choose a longer one")
+        if passphrase != form.get("passphrase_again"):
+            raise UsageError("the two passphrases differ", hint="go back and type the same one twice")
+        given = KEY_NAME, form.get("principal", "").strip(), (), lambda: passphrase
+        path, signer = await asyncio.to_thread(trust.create_key, self._app, *given)
+        return Done("/", f"Made the key {KEY_NAME} of {signer.principal} in {path}, and trusted it.")
+
+    async def skip_key(self, _form: Form) -> Done:
+        """Go on without a key."""
+        await self._choose("without-key")
+        return Done("/", "Documents can be searched without a key. To sign items, make one: kiwi keys new")
+
+    async def trust_keys(self, form: Form) -> Done:
+        """Trust the user's keys that the trust file does not have."""
+        principal = check_principal(form.get("principal", "").strip() or self._app.principal)
+        for public_key in self._untrusted():
+            trust.trust_own_key(self._app, public_key, principal, ())
+        return Done("/", f"The keys of {principal} on this machine are trusted.")
+
+    async def hide(self, _form: Form) -> Done:
+        """Show the steps no longer."""
+        await self._choose("hidden")
+        return Done("/", "The first steps are hidden.")
+
+    async def note_search(self) -> None:
+        """Remember that something was searched."""
+        with suppress(ConfigError):  # a search does not fail because of it
+            await self._choose("searched")
+
+    async def _choose(self, choice: Choice) -> None:
+        """Remember a choice of the user, or that the first search was made.
+
+        Raises
+        ------
+        ConfigError
+            When it cannot be written.
+        """
+        path = self._choices / choice
+        try:
+            await asyncio.to_thread(create_file, path)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+
+    def _was_chosen(self, choice: Choice) -> bool:
+        return (self._choices / choice).exists()
+
+    def _untrusted(self) -> Sequence[bytes]:
+        """Return this user's public keys that have no entry in the trust files."""
+        found, folder = [], self._app.keys_dir
+        for name in keys.names(folder):
+            with suppress(NotFound):  # its public half is missing
+                found.append(keys.public_key(name, folder))
+        return [key for key in found if sha256_hex(key) not in self._app.trust.by_key]
+
+    def _is_indexed(self, root: Path) -> bool:
+        with suppress(KiwiError):  # Home names the problem
+            return self._app.has_index(root / PROJECT_FOLDER, "documents")
+        return False
