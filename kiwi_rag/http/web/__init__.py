@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -39,6 +40,7 @@ from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.signing.statement import format_time
 
 STATIC = Path(__file__).with_name("static")
+_SMALLER = [Middleware(GZipMiddleware)]
 
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
@@ -51,7 +53,7 @@ def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     notes = Notes()
     found: list[BaseRoute] = []
     for section in sections:
-        found += [Route(path, _page(show, notes)) for path, show in section.pages.items()]
+        found += [Route(path, _page(show, notes), middleware=_SMALLER) for path, show in section.pages.items()]
         found += [Route(path, _action(run, context, notes), methods=["POST"]) for path, run in section.actions.items()]
         found += [Route(path, _stream(answer)) for path, answer in section.streams.items()]
     return [*found, Mount("/static", GZipMiddleware(_Cached(directory=STATIC)))]
