@@ -20,7 +20,16 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from kiwi_rag import __version__
-from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryUnreachable, Rejected, StoreBusy, UsageError
+from kiwi_rag.errors import (
+    KeyUnavailable,
+    KiwiError,
+    NotFound,
+    Refused,
+    RegistryUnreachable,
+    Rejected,
+    StoreBusy,
+    UsageError,
+)
 from kiwi_rag.http.access import Role
 from kiwi_rag.http.limits import RawRoute
 from kiwi_rag.mcp.context import ServerContext, trace_call
@@ -41,7 +50,8 @@ PATHS = {
 }  # fmt: skip
 """Path → tool."""
 _STATUS: Mapping[type[KiwiError], int] = {
-    UsageError: 400, NotFound: 404, Rejected: 422, Refused: 403, StoreBusy: 409, RegistryUnreachable: 503,
+    UsageError: 400, NotFound: 404, Rejected: 422, Refused: 403, StoreBusy: 409, KeyUnavailable: 409,
+    RegistryUnreachable: 503,
 }  # fmt: skip
 
 
