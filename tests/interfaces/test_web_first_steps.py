@@ -71,7 +71,7 @@ def test_a_key_is_made_and_trusted(browser: httpx.Client, user: Kiwi) -> None:
     assert user.json("keys", "list")[0]["principal"] == "ada@acme.example"
     assert (user.home / ".ai/keys/default.pem").stat().st_mode & 0o777 == 0o600
     again = browser.post("/first-steps/key", data=KEY)
-    assert again.status_code == 500
+    assert again.status_code == 409
     assert "exists already" in again.text
 
 
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_named(browser: httpx.Client, user: K
         (user.home / ".ai/keys").rmdir()
     (user.home / ".ai/keys").write_text("")
     page = browser.post("/first-steps/key", data=KEY)
-    assert page.status_code == 500
+    assert page.status_code == 409
     assert "cannot write" in page.text and "keys/default.pem" in page.text
 
 
