@@ -198,16 +198,17 @@ def _check_model(app: Services) -> list[str]:
     return [f"model: {line}" for line in app.embed.verify()]
 
 
-async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
+async def collect_workspace_status(workspace: Workspace, *, brief: bool = False) -> Mapping[str, Any]:
     """Return counts, the state of the last run, and the path and size in bytes of the index, JSON-ready.
 
-    Without an index, counts are 0 and texts empty.
+    Without an index, counts are 0 and texts empty. A `brief` one reads no document: it has neither types nor bytes.
     """
     state, types, run, kind = StoreStatus(0, 0, ""), Counter[str](), "", "local"
     if workspace.is_indexed:
         tier = workspace.tier
         state, kind = await tier.store.status(), tier.store.capabilities.kind
-        types, run = Counter(map(_type_of, await tier.store.list(Filters()))), _last_run(tier)
+        run = _last_run(tier)
+        types = Counter() if brief else Counter(map(_type_of, await tier.store.list(Filters())))
     complete = (
         run == RunState.COMPLETE and not state.unembedded if kind == "local" else not state.problems
     )  # several users run a shared one
@@ -224,7 +225,7 @@ async def collect_workspace_status(workspace: Workspace) -> Mapping[str, Any]:
         "model": state.fingerprint,
         "store": kind,
         "path": str(folder or ""),
-        "bytes": _size(folder.rglob("*")) if folder else 0,
+        "bytes": _size(folder.rglob("*")) if folder and not brief else 0,
         "problems": list(state.problems),
     }
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -29,7 +30,7 @@ from kiwi_rag.http.api import error_response, record
 from kiwi_rag.http.web.indexing import Indexing
 from kiwi_rag.http.web.item import Items
 from kiwi_rag.http.web.onboarding import Onboarding
-from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
+from kiwi_rag.http.web.page import Done, Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
 from kiwi_rag.http.web.pages import Pages
 from kiwi_rag.http.web.registry import Registry
 from kiwi_rag.http.web.search import MARK_BEGIN, MARK_END, Search
@@ -45,8 +46,8 @@ _SMALLER = [Middleware(GZipMiddleware)]
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
-    onboarding = Onboarding(context, workspaces)
-    pages = Pages(context, onboarding), onboarding, Items(context), Registry(context)
+    onboarding = Onboarding(context)
+    pages = Pages(context, onboarding, workspaces), onboarding, Items(context), Registry(context)
     shared = Search(context, workspaces, onboarding.note_search), Stores(context, workspaces)
     more = Indexing(context, workspaces, render_part), Sources(context, workspaces)
     sections: Sequence[Section] = [*pages, *shared, *more]
@@ -80,22 +81,33 @@ def _page(show: ShowPage, notes: Notes) -> Callable[[Request], Awaitable[Respons
 
 
 def _action(run: RunAction, context: ServerContext, notes: Notes) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
+    async def recorded(request: Request) -> Done | Page:
         form, outcome = Form(), "failed"
         try:
             form = await read_form(request)
             done = await run(form)
             outcome = "ok"
+            return done
         except Unconfirmed as asked:
             outcome = ""
             values = {"question": asked.question, "label": asked.label, "fields": form.multi_items()}
-            return _render(request, Page("confirm.html", values))
+            return Page("confirm.html", values)
         except KiwiError as error:
             outcome = error.code
-            return _render(request, _error_page(error))
+            return _error_page(error)
         finally:
             if outcome:
                 await record(context.app, request, dict(form), outcome)
+
+    async def answer(request: Request) -> Response:
+        try:
+            done = await recorded(request)
+        except KiwiError as error:  # of the record; what the form asked for may have been done
+            message = f"the audit record of this form could not be written: {error.message}"
+            unrecorded = KiwiError(message, hint=f"{error.hint}; look whether the form was carried out".lstrip("; "))
+            return _render(request, _error_page(unrecorded))
+        if isinstance(done, Page):
+            return _render(request, done)
         separator = "&" if "?" in done.path else "?"
         return RedirectResponse(f"{done.path}{separator}note={notes.keep(done.message)}", 303)
 
@@ -120,7 +132,14 @@ def _render(request: Request, shown: Page, note: str = "") -> HTMLResponse:
     # htmx replaces a part of the page; the whole page is the same part with a frame.
     partly = request.headers.get("hx-request-type") == "partial" and shown.part
     template = _environment().get_template(shown.part if partly else shown.template)
-    return HTMLResponse(template.render(request=request, note=note, **shown.values), shown.status)
+    return HTMLResponse(template.render(request=request, note=note, back=_back(request), **shown.values), shown.status)
+
+
+def _back(request: Request) -> str:
+    """Return the address of the page that a form or link was on; Home if there is none."""
+    came_from = request.headers.get("referer", "")
+    is_page = came_from.startswith(str(request.base_url)) and urlsplit(came_from).path != request.url.path
+    return came_from if is_page else "/"
 
 
 def render_part(template: str, values: Mapping[str, Any]) -> str:

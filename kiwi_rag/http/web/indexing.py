@@ -141,10 +141,12 @@ class Indexing:
 
     async def show_runs(self, _request: Request) -> Page:
         """Show the running or the last run, each workspace, and the history."""
-        app = self._context.app
+        app, running = self._context.app, self._context.jobs.running
         rows = await workspace_rows(self._context, self._workspaces)
         records = await asyncio.to_thread(lambda: [*islice(read_history(app.user_dir), SHOWN_RUNS)])
         cache = await asyncio.to_thread(cache_state, app)
+        if running and running.state != "running":  # the rows are those of before its end
+            rows = await workspace_rows(self._context, self._workspaces)
         values = {"rows": rows, "job": self._context.jobs.latest, "history": records, "sizes": DOCUMENTS}
         return Page("indexing.html", {**values, "cache": cache, "embed": app.embed}, part="indexing_part.html")
 

@@ -9,17 +9,15 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from kiwi_rag.config import PROJECT_FOLDER
-from kiwi_rag.errors import ConfigError, KiwiError, NotFound, UsageError
+from kiwi_rag.errors import ConfigError, NotFound, UsageError
 from kiwi_rag.http.web.page import Done, Form, RunAction, ShowPage, Stream
-from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import check_principal
+from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.usecases import trust
 
@@ -42,15 +40,15 @@ class Onboarding:
 
     Parameters
     ----------
-    context, workspaces
+    context
         What tells which steps are done.
     """
 
     pages: Mapping[str, ShowPage] = {}
     streams: Mapping[str, Stream] = {}
 
-    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
-        self._app, self._workspaces = context.app, workspaces
+    def __init__(self, context: ServerContext) -> None:
+        self._app = context.app
         self._choices = context.app.user_dir / "first-steps"
 
     @property
@@ -59,15 +57,15 @@ class Onboarding:
         forms = {"key": self.make_key, "without-key": self.skip_key, "trust": self.trust_keys, "hide": self.hide}
         return {f"/first-steps/{name}": run for name, run in forms.items()}
 
-    def steps(self) -> Sequence[Step]:
-        """Return all steps; none when nothing is left to do."""
+    def steps(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Step]:
+        """Return all steps, none when nothing is left to do; `rows` are the states of the workspaces."""
         if self._was_chosen("hidden"):
             return ()
         none = "continued without a key" if self._was_chosen("without-key") else ""
         names = keys.names(self._app.keys_dir)
         trusted = ", ".join(sorted({signer.principal for signer in self._app.trust.by_key.values()}))
-        roots = self._workspaces.roots
-        indexed = [root for root in roots if self._is_indexed(root)]
+        roots = [row["root"] for row in rows]
+        indexed = [row["root"] for row in rows if row.get("complete") or row.get("run") == RunState.PARTLY]
         steps = [
             Step("key", "A key to sign with", ", ".join(names) or none),
             Step("trust", "Trust in your key", "" if self._untrusted() else trusted or none),
@@ -134,8 +132,3 @@ class Onboarding:
             with suppress(NotFound):  # its public half is missing
                 found.append(keys.public_key(name, folder))
         return [key for key in found if sha256_hex(key) not in self._app.trust.by_key]
-
-    def _is_indexed(self, root: Path) -> bool:
-        with suppress(KiwiError):  # Home names the problem
-            return self._app.has_index(root / PROJECT_FOLDER, "documents")
-        return False

@@ -10,8 +10,11 @@ from starlette.requests import Request
 from kiwi_rag.config import process_environment
 from kiwi_rag.http.web.onboarding import MIN_PASSPHRASE, Onboarding
 from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
+from kiwi_rag.http.web.sources import workspace_rows
+from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.services.workspace import TIER
 from kiwi_rag.usecases.status import collect_status
 
 
@@ -24,10 +27,12 @@ class Pages:
         The services that the calls use.
     onboarding
         The first steps, which Home shows.
+    workspaces
+        The user's workspaces.
     """
 
-    def __init__(self, context: ServerContext, onboarding: Onboarding) -> None:
-        self._context, self._onboarding = context, onboarding
+    def __init__(self, context: ServerContext, onboarding: Onboarding, workspaces: Workspaces) -> None:
+        self._context, self._onboarding, self._workspaces = context, onboarding, workspaces
 
     actions: Mapping[str, RunAction] = {}
     streams: Mapping[str, Stream] = {}
@@ -44,14 +49,17 @@ class Pages:
         attention = [
             {"tier": row["tier"], "text": text, "command": _command_in(text)}
             for row in status["tiers"]
+            if row["tier"] != TIER  # it is one of the workspaces
             for text in str(row["problems"]).split("; ")
             if text
         ]
         if status["model"]["problem"]:
             attention.append({"tier": "model", "text": status["model"]["problem"], "command": "kiwi doctor"})
-        steps, principal = await asyncio.to_thread(self._onboarding.steps), self._context.app.principal
+        rows = await workspace_rows(self._context, self._workspaces, brief=True)
+        steps, principal = await asyncio.to_thread(self._onboarding.steps, rows), self._context.app.principal
         values = {"status": status, "attention": attention, "steps": steps, "principal": principal}
-        return Page("home.html", {**values, "min_passphrase": MIN_PASSPHRASE})
+        more = {"rows": rows, "running": self._context.jobs.running, "min_passphrase": MIN_PASSPHRASE}
+        return Page("home.html", {**values, **more})
 
     async def settings(self, _request: Request) -> Page:
         """Show each setting, its value, and where it came from."""

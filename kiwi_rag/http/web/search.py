@@ -137,6 +137,7 @@ class Results:
     error: Mapping[str, Any] | None = None
     tiers: Sequence[Mapping[str, Any]] = ()
     explanation: Mapping[str, Any] = field(default_factory=dict)
+    close: bool | None = None
 
 
 class Search:
@@ -180,6 +181,8 @@ class Search:
 
     async def _columns(self, form: SearchForm) -> Sequence[Sequence[Results]]:
         columns = [[await part for part in self._parts(form, ranking)] for ranking in form.rankings]
+        if len(columns) == 1:  # what is far from the query comes after what is close, and nothing comes last
+            columns[0].sort(key=lambda part: 0 if part.error else 2 if not part.rows else int(part.close is False))
         ranks = {row["key"]: row["rank"] for part in columns[0] for row in part.rows}
         for row in (row for column in columns[1:] for part in column for row in part.rows):
             row["compared"], row["before"] = True, ranks.get(row["key"])
@@ -248,7 +251,7 @@ async def _results(
         for rank, hit in enumerate(reply.hits, start=1)
     ]
     about = [hits.tier_json(tier) for tier in reply.tiers], hits.explanation_json(reply)
-    return Results(title, rows, [*hits.notices(reply), *notices], loop.time() - started, None, *about)
+    return Results(title, rows, [*hits.notices(reply), *notices], loop.time() - started, None, *about, reply.close)
 
 
 def _shown(

@@ -53,10 +53,10 @@ class Sources:
 
     async def delete(self, form: Form) -> Done:
         """Delete the index of a workspace from the disk."""
+        require_idle(self._context)
         opened = await self._workspaces.open(root := form.get("root", ""))
         loss = await contents(opened)
         confirm(form, f"Delete the index of {root}? {loss} and its audit log are lost. The files stay.", "Delete it")
-        require_idle(self._context)
         async with self._context.writing:
             await opened.delete_index()
         with suppress(UsageError):  # the service's own workspace is not in the list
@@ -64,7 +64,9 @@ class Sources:
         return Done("/sources", f"The index of {root} was deleted: {loss}. The files are as they were.")
 
 
-async def workspace_rows(context: ServerContext, workspaces: Workspaces) -> list[dict[str, Any]]:
+async def workspace_rows(
+    context: ServerContext, workspaces: Workspaces, *, brief: bool = False
+) -> list[dict[str, Any]]:
     """Return the state of each workspace, or why there is none; ``last`` is its newest run of a server."""
     records = await asyncio.to_thread(lambda: list(read_history(context.app.user_dir)))
     runs = {record["root"]: record for record in reversed(records)}
@@ -76,7 +78,7 @@ async def workspace_rows(context: ServerContext, workspaces: Workspaces) -> list
             states = opened.tier.states if opened.is_indexed else None
             row["head"] = await asyncio.to_thread(head_commit, folder)
             row["commit"] = states.run_commit() if states else ""
-            rows.append({**await collect_workspace_status(opened), **row})
+            rows.append({**await collect_workspace_status(opened, brief=brief), **row})
         except KiwiError as error:
             rows.append(row | {"error": error.as_dict()})
     return rows
