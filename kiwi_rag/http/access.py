@@ -44,13 +44,7 @@ LOGIN = "/login"
 LOGIN_SECONDS = 120.0
 SESSION_SECONDS = 30 * 24 * 3600.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_SIGN_IN_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark"><title>Sign in · Kiwi</title></head>
-<body><main><h1>This browser is not signed in to Kiwi</h1>
-<p>Run <code>kiwi ui</code> in a terminal: it opens a browser that is signed in. Then open this address again.</p>
-<p>A browser has to sign in again when the service was restarted.</p></main></body></html>
-"""
+_SIGN_IN_PAGE = Path(__file__).with_name("sign_in.html").read_text(encoding="utf-8")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -249,9 +243,8 @@ class AccessControl:
         if by_cookie and not may_call(request.headers):
             return _refused(403, "the request comes from another site", "open the page itself")
         refused = self._role_refusal(role, method, path)
-        if refused and role is Role.NONE and method == "GET" and "text/html" in request.headers.get("accept", ""):
-            return HTMLResponse(_SIGN_IN_PAGE, refused.status_code)
-        return refused
+        is_page = role is Role.NONE and method == "GET" and "text/html" in request.headers.get("accept", "")
+        return HTMLResponse(_SIGN_IN_PAGE, refused.status_code) if refused and is_page else refused
 
     def _role_refusal(self, role: Role, method: str, path: str) -> Response | None:
         if path in self.private:

@@ -79,6 +79,14 @@ def test_without_a_token_nothing_is_told(url: str) -> None:
         assert "kiwi ui" in answer.json()["error"]["hint"]
 
 
+def test_a_browser_that_is_not_signed_in_gets_a_page(url: str) -> None:
+    for path in ("/", "/search?q=<script>", "/no-such-page"):
+        answer = httpx.get(f"{url}{path}", headers={"Accept": "text/html,*/*;q=0.8"})
+        assert (answer.status_code, answer.headers["content-type"]) == (401, "text/html; charset=utf-8"), path
+        assert "<code>kiwi ui</code>" in answer.text and "<script>" not in answer.text
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:27500", "", "["])
 def test_another_name_of_this_address_is_refused(admin: httpx.Client, host: str) -> None:
     for path in ("/health", "/api/v1/status", "/"):
@@ -513,6 +521,17 @@ def test_sources_say_how_fresh_an_index_is(browser: httpx.Client, notes: Path) -
     page = browser.get("/sources").text
     assert f"{'b' * 12}</code> is checked out: index the changed files" in page
     assert "team-notes" in page and "100% embedded" in page and '<th scope="row">user</th>' in page
+
+
+def test_home_shows_workspaces_and_mends_what_needs_attention(browser: httpx.Client, notes: Path) -> None:
+    page = browser.get("/").text
+    assert "team-notes" in page and "last commit aaaaaaaaaaaa" in page and "last indexed <time" in page
+    assert "the index is of commit aaaaaaaaaaaa, and bbbbbbbbbbbb is checked out" in page
+    assert f'<input type="hidden" name="root" value="{notes}">' in page
+    submit(browser, "/indexing/run", root=notes)
+    ended(browser, notes)
+    page = browser.get("/").text
+    assert "last commit bbbbbbbbbbbb" in page and "is checked out" not in page
 
 
 def test_an_index_is_deleted_only_when_its_loss_is_confirmed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:

@@ -13,7 +13,6 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -30,7 +29,7 @@ from kiwi_rag.http.api import error_response, record
 from kiwi_rag.http.web.indexing import Indexing
 from kiwi_rag.http.web.item import Items
 from kiwi_rag.http.web.onboarding import Onboarding
-from kiwi_rag.http.web.page import Done, Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
+from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
 from kiwi_rag.http.web.pages import Pages
 from kiwi_rag.http.web.registry import Registry
 from kiwi_rag.http.web.search import MARK_BEGIN, MARK_END, Search
@@ -41,6 +40,7 @@ from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.signing.statement import format_time
 
 STATIC = Path(__file__).with_name("static")
+_UNRECORDED = "The audit record of this form could not be written. Look whether the form was carried out."
 _SMALLER = [Middleware(GZipMiddleware)]
 
 
@@ -81,33 +81,25 @@ def _page(show: ShowPage, notes: Notes) -> Callable[[Request], Awaitable[Respons
 
 
 def _action(run: RunAction, context: ServerContext, notes: Notes) -> Callable[[Request], Awaitable[Response]]:
-    async def recorded(request: Request) -> Done | Page:
+    async def answer(request: Request) -> Response:
         form, outcome = Form(), "failed"
         try:
-            form = await read_form(request)
-            done = await run(form)
-            outcome = "ok"
-            return done
-        except Unconfirmed as asked:
-            outcome = ""
-            values = {"question": asked.question, "label": asked.label, "fields": form.multi_items()}
-            return Page("confirm.html", values)
+            try:
+                form = await read_form(request)
+                done = await run(form)
+                outcome = "ok"
+            except Unconfirmed as asked:
+                outcome = ""
+                values = {"question": asked.question, "label": asked.label, "fields": form.multi_items()}
+                return _render(request, Page("confirm.html", values))
+            except KiwiError as error:
+                outcome = error.code
+                raise
+            finally:
+                if outcome:
+                    await record(context.app, request, dict(form), outcome)
         except KiwiError as error:
-            outcome = error.code
-            return _error_page(error)
-        finally:
-            if outcome:
-                await record(context.app, request, dict(form), outcome)
-
-    async def answer(request: Request) -> Response:
-        try:
-            done = await recorded(request)
-        except KiwiError as error:  # of the record; what the form asked for may have been done
-            message = f"the audit record of this form could not be written: {error.message}"
-            unrecorded = KiwiError(message, hint=f"{error.hint}; look whether the form was carried out".lstrip("; "))
-            return _render(request, _error_page(unrecorded))
-        if isinstance(done, Page):
-            return _render(request, done)
+            return _render(request, _error_page(error), "" if error.code == outcome else _UNRECORDED)
         separator = "&" if "?" in done.path else "?"
         return RedirectResponse(f"{done.path}{separator}note={notes.keep(done.message)}", 303)
 
@@ -137,9 +129,8 @@ def _render(request: Request, shown: Page, note: str = "") -> HTMLResponse:
 
 def _back(request: Request) -> str:
     """Return the address of the page that a form or link was on; Home if there is none."""
-    came_from = request.headers.get("referer", "")
-    is_page = came_from.startswith(str(request.base_url)) and urlsplit(came_from).path != request.url.path
-    return came_from if is_page else "/"
+    came = request.headers.get("referer", "")
+    return came if came.startswith(str(request.base_url)) and not came.startswith(str(request.url)) else "/"
 
 
 def render_part(template: str, values: Mapping[str, Any]) -> str:

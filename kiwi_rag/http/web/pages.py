@@ -14,7 +14,6 @@ from kiwi_rag.http.web.sources import workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp.context import ServerContext
-from kiwi_rag.services.workspace import TIER
 from kiwi_rag.usecases.status import collect_status
 
 
@@ -49,7 +48,6 @@ class Pages:
         attention = [
             {"tier": row["tier"], "text": text, "command": _command_in(text)}
             for row in status["tiers"]
-            if row["tier"] != TIER  # it is one of the workspaces
             for text in str(row["problems"]).split("; ")
             if text
         ]
@@ -57,9 +55,8 @@ class Pages:
             attention.append({"tier": "model", "text": status["model"]["problem"], "command": "kiwi doctor"})
         rows = await workspace_rows(self._context, self._workspaces, brief=True)
         steps, principal = await asyncio.to_thread(self._onboarding.steps, rows), self._context.app.principal
-        values = {"status": status, "attention": attention, "steps": steps, "principal": principal}
-        more = {"rows": rows, "running": self._context.jobs.running, "min_passphrase": MIN_PASSPHRASE}
-        return Page("home.html", {**values, **more})
+        values = {"status": status, "attention": attention, "rows": rows, "running": self._context.jobs.running}
+        return Page("home.html", values | {"steps": steps, "principal": principal, "min_passphrase": MIN_PASSPHRASE})
 
     async def settings(self, _request: Request) -> Page:
         """Show each setting, its value, and where it came from."""

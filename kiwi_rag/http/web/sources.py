@@ -20,6 +20,8 @@ from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.config import head_commit
 from kiwi_rag.usecases.status import collect_status, collect_workspace_status
 
+Row = dict[str, Any]
+
 
 class Sources:
     """The section of what is indexed.
@@ -64,13 +66,11 @@ class Sources:
         return Done("/sources", f"The index of {root} was deleted: {loss}. The files are as they were.")
 
 
-async def workspace_rows(
-    context: ServerContext, workspaces: Workspaces, *, brief: bool = False
-) -> list[dict[str, Any]]:
+async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brief: bool = False) -> list[Row]:
     """Return the state of each workspace, or why there is none; ``last`` is its newest run of a server."""
     records = await asyncio.to_thread(lambda: list(read_history(context.app.user_dir)))
     runs = {record["root"]: record for record in reversed(records)}
-    own, rows = context.workspace.config.root.resolve(), list[dict[str, Any]]()
+    own, rows = context.workspace.config.root.resolve(), list[Row]()
     for folder in workspaces.roots:
         row = {"root": str(folder), "is_own": folder == own, "last": runs.get(str(folder)), "error": None}
         try:
