@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -474,6 +475,10 @@ def test_what_was_found_is_shown_before_it_is_indexed(browser: httpx.Client, use
     assert "2 .md, 1 .txt" in page and re.search(r"about 1 passages, [\d.]+ s on this machine", page)
     assert "<code>docs</code> has the most pages: 1" in page or "<code>the folder itself</code>" in page
     assert "Nothing leaves this machine" in page and 'value="team-notes"' in page
+    assert "items of its own" not in page
+    (user.home / "here/.ai/knowledge/acme").mkdir(parents=True)
+    assert "items of its own" in browser.get("/add", params={"chosen": str(user.home / "here")}).text
+    shutil.rmtree(user.home / "here/.ai")
     assert "There is nothing to index" in browser.get("/add", params={"chosen": str(user.home / "here")}).text
     assert "holds your own items" in browser.get("/add", params={"chosen": str(user.home)}).text
 

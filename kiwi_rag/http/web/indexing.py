@@ -189,7 +189,8 @@ def survey(root: Path) -> Mapping[str, Any]:
     types = Counter(path.suffix.lower() or "no suffix" for path in paths).most_common()
     docs = Counter(str(path.parent) for path in paths if path.suffix in _PROSE).most_common(1)
     counts = {"files": len(paths), "bytes": size, "passages": -(-size // BYTES_A_PASSAGE)}
-    return {**counts, "types": types, "docs": docs, "partial": len(listed) > MAX_FILES}
+    about = {"items": any(root.glob(".ai/[dks]*/*")), "partial": len(listed) > MAX_FILES}  # directives to skills
+    return {**counts, **about, "types": types, "docs": docs}
 
 
 def estimate_cost(app: Services, size: int) -> float | None:
