@@ -531,12 +531,14 @@ def test_sources_say_how_fresh_an_index_is(browser: httpx.Client, notes: Path) -
 def test_home_shows_workspaces_and_mends_what_needs_attention(browser: httpx.Client, notes: Path) -> None:
     page = browser.get("/").text
     assert "team-notes" in page and "last commit aaaaaaaaaaaa" in page and "last indexed <time" in page
-    assert "the index is of commit aaaaaaaaaaaa, and bbbbbbbbbbbb is checked out" in page
+    assert (
+        "the index is of commit aaaaaaaaaaaa, and bbbbbbbbbbbb is checked out" in page and "of an older commit" in page
+    )
     assert f'<input type="hidden" name="root" value="{notes}">' in page
     submit(browser, "/indexing/run", root=notes)
     ended(browser, notes)
     page = browser.get("/").text
-    assert "last commit bbbbbbbbbbbb" in page and "is checked out" not in page
+    assert "last commit bbbbbbbbbbbb" in page and "older commit" not in page and "is checked out" not in page
 
 
 def test_an_index_is_deleted_only_when_its_loss_is_confirmed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
