@@ -29,6 +29,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "workspace": (),
     "federated": (),
     "agents": (),
+    "web": (),
     "registry_search": (),
     "words": ("10000",),
     "quality": ("acme", "corpus", "fitz-gov", "fitz-gov-untitled"),
