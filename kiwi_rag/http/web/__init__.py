@@ -1,6 +1,6 @@
 """The web interface: pages that a server renders, useful without JavaScript and live with it.
 
-A section has the pages of one subject and what their forms do; ``page`` says how. Templates escape everything, and
+A group has the pages of one subject and what their forms do; ``page`` says how. Templates escape everything, and
 retrieved text is never rendered as HTML. A form is carried out and then shows a page, so that it works without
 JavaScript; each leaves an audit record.
 """
@@ -29,7 +29,7 @@ from kiwi_rag.http.api import error_response, record
 from kiwi_rag.http.web.indexing import Indexing
 from kiwi_rag.http.web.item import Items
 from kiwi_rag.http.web.onboarding import Onboarding
-from kiwi_rag.http.web.page import Form, Notes, Page, RunAction, Section, ShowPage, Stream, Unconfirmed, read_form
+from kiwi_rag.http.web.page import Form, Notes, Page, PageGroup, RunAction, ShowPage, Stream, Unconfirmed, read_form
 from kiwi_rag.http.web.pages import Pages
 from kiwi_rag.http.web.registry import Registry
 from kiwi_rag.http.web.search import MARK_BEGIN, MARK_END, Search
@@ -50,13 +50,13 @@ def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     pages = Pages(context, onboarding, workspaces), onboarding, Items(context), Registry(context)
     shared = Search(context, workspaces, onboarding.note_search), Stores(context, workspaces)
     more = Indexing(context, workspaces, render_part), Sources(context, workspaces)
-    sections: Sequence[Section] = [*pages, *shared, *more]
+    groups: Sequence[PageGroup] = [*pages, *shared, *more]
     notes = Notes()
     found: list[BaseRoute] = []
-    for section in sections:
-        found += [Route(path, _page(show, notes), middleware=_SMALLER) for path, show in section.pages.items()]
-        found += [Route(path, _action(run, context, notes), methods=["POST"]) for path, run in section.actions.items()]
-        found += [Route(path, _stream(answer)) for path, answer in section.streams.items()]
+    for group in groups:
+        found += [Route(path, _page(show, notes), middleware=_SMALLER) for path, show in group.pages.items()]
+        found += [Route(path, _action(run, context, notes), methods=["POST"]) for path, run in group.actions.items()]
+        found += [Route(path, _stream(answer)) for path, answer in group.streams.items()]
     return [*found, Mount("/static", GZipMiddleware(_Cached(directory=STATIC)))]
 
 

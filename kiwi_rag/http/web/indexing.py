@@ -43,7 +43,7 @@ _SAMPLE = "A release that fails its health check is rolled back to the version b
 
 
 class Indexing:
-    """The section of indexing: a folder is added, and runs are started, watched and stopped.
+    """The pages of indexing: a folder is added, and runs are started, watched and stopped.
 
     Parameters
     ----------

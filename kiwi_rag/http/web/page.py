@@ -49,7 +49,7 @@ RunAction = Callable[[Form], Awaitable[Done]]
 Stream = Callable[[Request], Awaitable[Response]]
 
 
-class Section(Protocol):
+class PageGroup(Protocol):
     """Pages of one subject: path → page, path → what its form does, path → any other answer."""
 
     @property
