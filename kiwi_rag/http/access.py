@@ -185,10 +185,6 @@ class Logins:
         """Whether a cookie's value is one of these."""
         return self._sessions.get(_digest(cookie), 0.0) > self.now()
 
-    def end(self, cookie: str) -> None:
-        """Sign out."""
-        self._sessions.pop(_digest(cookie), None)
-
 
 @dataclass(frozen=True)
 class AccessControl:

@@ -31,7 +31,7 @@ from kiwi_rag.errors import (
     UsageError,
 )
 from kiwi_rag.http.access import Role
-from kiwi_rag.http.limits import RawRoute
+from kiwi_rag.http.limits import RawRoute, read_body
 from kiwi_rag.mcp.context import ServerContext, trace_call
 from kiwi_rag.mcp.server import build
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, TITLE, Tool, Toolset, load
@@ -169,11 +169,7 @@ async def _arguments(request: Request, tool: Tool) -> Mapping[str, Any]:
     """Return the arguments of a call: of the query, converted as the schema says, or of the body."""
     if request.method == "GET":
         return {name: _converted(request, name, tool) for name in request.query_params}
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_BODY:
-            raise UsageError(f"the body is over {MAX_BODY >> 20} MB", hint="send less")
+    body = await read_body(request, MAX_BODY)
     try:
         arguments = json.loads(body or b"{}")
     except (ValueError, RecursionError):

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kiwi_rag.errors import UsageError
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 30.0
@@ -74,3 +77,19 @@ class RawRoute:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
+
+
+async def read_body(request: Request, limit: int, what: str = "body") -> bytes:
+    """Return the body of a request.
+
+    Raises
+    ------
+    UsageError
+        When it is longer than `limit` bytes; ``what`` is what the message calls it.
+    """
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise UsageError(f"the {what} is over {limit >> 20} MB", hint="send less")
+    return bytes(body)

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 from kiwi_rag.errors import StoreBusy, StoreFull
 from kiwi_rag.http import web
-from kiwi_rag.http.web import indexing
-from kiwi_rag.http.web.onboarding import Onboarding
+from kiwi_rag.http.web import index_runs
+from kiwi_rag.http.web.first_steps import Onboarding
 from kiwi_rag.http.web.page import Done, Form, Notes, confirm
 from kiwi_rag.http.web.search import Results, Search
 from kiwi_rag.http.web.sources import Sources
@@ -93,9 +93,9 @@ def test_a_run_that_ends_meanwhile_is_shown_with_the_state_after_it(
     def end(_app: object) -> None:
         job.state = "done"
 
-    monkeypatch.setattr(indexing, "workspace_rows", rows)
-    monkeypatch.setattr(indexing, "cache_state", end)
-    page = asyncio.run(indexing.Indexing(context, Any, Any).show_runs(Any))  # type: ignore[arg-type]
+    monkeypatch.setattr(index_runs, "workspace_rows", rows)
+    monkeypatch.setattr(index_runs, "cache_state", end)
+    page = asyncio.run(index_runs.Indexing(context, Any, Any).show_runs(Any))  # type: ignore[arg-type]
     assert page.values["rows"][-1] == "done"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kiwi_rag.errors import SourceUnreadable, StoreBusy, UsageError
 from kiwi_rag.http.web import render_part
-from kiwi_rag.http.web.indexing import Indexing, estimate_cost, what_leaves
+from kiwi_rag.http.web.index_runs import Indexing, estimate_cost, what_leaves
 from kiwi_rag.http.web.page import Form
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.jobs import Jobs

@@ -26,9 +26,9 @@ from starlette.staticfiles import StaticFiles
 from kiwi_rag import __version__, render
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.api import error_response, record
-from kiwi_rag.http.web.indexing import Indexing
+from kiwi_rag.http.web.first_steps import Onboarding
+from kiwi_rag.http.web.index_runs import Indexing
 from kiwi_rag.http.web.item import Items
-from kiwi_rag.http.web.onboarding import Onboarding
 from kiwi_rag.http.web.page import Form, Notes, Page, PageGroup, RunAction, ShowPage, Stream, Unconfirmed, read_form
 from kiwi_rag.http.web.pages import Pages
 from kiwi_rag.http.web.registry import Registry

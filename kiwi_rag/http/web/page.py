@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kiwi_rag.errors import UsageError
+from kiwi_rag.http.limits import read_body
 
 MAX_FORM = 1 << 20
 KEPT_NOTES = 64
@@ -79,11 +80,7 @@ async def read_form(request: Request) -> Form:
     UsageError
         When the body is too large or no form.
     """
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_FORM:
-            raise UsageError(f"the form is over {MAX_FORM >> 20} MB", hint="send less")
+    body = await read_body(request, MAX_FORM, "form")
     try:
         return QueryParams(body.decode())
     except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from kiwi_rag.config import process_environment
-from kiwi_rag.http.web.onboarding import MIN_PASSPHRASE, Onboarding
+from kiwi_rag.http.web.first_steps import MIN_PASSPHRASE, Onboarding
 from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
 from kiwi_rag.http.web.sources import workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
