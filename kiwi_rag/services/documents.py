@@ -1,0 +1,243 @@
+"""A collection of documents, wired: its source, store, writer and searcher. Workspaces and libraries are ones."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kiwi_rag.collection import Collection
+from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
+from kiwi_rag.model import ItemType, SearchQuery, SearchReply
+from kiwi_rag.services import ClosesOpened, Services
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.keys import Indexer
+from kiwi_rag.signing.trust import Signer, TrustPolicy
+from kiwi_rag.sources.source import Source
+from kiwi_rag.storage.atomic import create_file, remove_folder
+from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.validation.admission import policy_of
+
+if TYPE_CHECKING:
+    from kiwi_rag.ingest import IngestContext
+    from kiwi_rag.ingest.sync import Callbacks
+    from kiwi_rag.sources.source import SyncReport
+
+_KEY = b"kiwi: the key of this user's indexes of documents"
+_IGNORE = b"# The index is made from the files of this repository; it never belongs in it.\n*\n"
+
+
+class DocumentIndex(ClosesOpened):
+    """The objects that an interface needs to index and search one collection of documents; released by `close`.
+
+    Parameters
+    ----------
+    app
+        Settings, model and trust.
+    folder
+        The ``.ai`` folder whose derived data has a local index.
+    below
+        The names of the folders from there to the index.
+    """
+
+    kind: str
+    """The name of its tier."""
+
+    def __init__(self, app: Services, folder: Path, *below: str) -> None:
+        self._app = app
+        self._folder, self._below = folder, below
+        self._opened = AsyncExitStack()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of the collection in statements, and in a shared store."""
+
+    @property
+    @abstractmethod
+    def root(self) -> Path:
+        """The folder with the files."""
+
+    @property
+    @abstractmethod
+    def source(self) -> Source:
+        """The files, for one run: it reads the commit that is checked out once."""
+
+    @property
+    @abstractmethod
+    def index_command(self) -> str:
+        """The command that brings the index up to date."""
+
+    @property
+    def domains(self) -> Mapping[str, str]:
+        """Service → domain."""
+        return {}
+
+    @property
+    def title(self) -> str:
+        """What a person calls it, in messages."""
+        return str(self.root)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several users read and write the index."""
+        return self._app.settings.workspace_store != "local"
+
+    @cached_property
+    def tier(self) -> Collection[VectorStore]:
+        """The collection of the documents."""
+        settings, local = self._app.settings, self._app.local_store(self._folder, *self._below)
+        store: VectorStore = local
+        folder, policy = local.folder, policy_of("documents")
+        if self.is_shared:  # what was read for a local index says nothing about another one
+            store, policy = self._shared_store(), policy_of("shared")
+            folder = folder.with_name(f"documents-{settings.workspace_store}-{self.name}")
+        states, about = self._app.file_states(folder), (self.read_trust, settings.registry_name, local.audit)
+        return Collection(self.kind, 0, store, policy, *about, self.root, states, workspace=self.name)
+
+    @cached_property
+    def index_key(self) -> keys.SigningKey:
+        """The key that signs this user's local indexes: derived from the owner token, so it needs no passphrase."""
+        return keys.derived("indexing", self._app.owner_token.encode(), _KEY)
+
+    def read_trust(self) -> TrustPolicy:
+        """Return whose statements are accepted: this user's in a local index, trusted signers' in a shared one."""
+        if self.is_shared:
+            return self._app.trust
+        return TrustPolicy((Signer("this user", self.index_key.public_key, types=(ItemType.DOCUMENT,)),))
+
+    async def writer(self, ask_passphrase: Callable[[], str] = str, *, rebuild: bool = False) -> IngestContext:
+        """Create the index if there is none, empty it if `rebuild` is set, and return what writes to it.
+
+        `ask_passphrase` returns the passphrase of a stored key.
+
+        Raises
+        ------
+        ConfigError, UsageError, NotFound, StoreError
+            When the root cannot be indexed into this store, does not exist, or cannot hold an index.
+        """
+        from kiwi_rag.ingest import IngestContext
+        from kiwi_rag.validation.manager import ValidationManager
+
+        self._check()
+        await self._prepare()
+        audience = self._app.settings.registry_name
+        key = self._app.signing_key(ask_passphrase=ask_passphrase) if self.is_shared else self.index_key
+        if rebuild:  # not before there is a key to sign with
+            await self.tier.clear()
+        gate, indexer = ValidationManager(self.read_trust(), audience), Indexer(key, audience, self.name)
+        return IngestContext(gate, self._app.embed, indexer, self.domains)
+
+    async def update(
+        self, writer: IngestContext, paths: Sequence[str] | None = None, callbacks: Callbacks | None = None,
+        *, prune: bool = False, embed: bool = True,
+    ) -> SyncReport:  # fmt: skip
+        """Update the index from all files, or those at `paths`; a shared one is pruned only if `prune` is set.
+
+        Without `embed`, a local one is updated for the search by words alone; `embed_missing` does the rest.
+        """
+        from kiwi_rag.ingest.sync import NO_CALLBACKS, sync
+
+        prune, callbacks = prune or not self.is_shared, callbacks or NO_CALLBACKS
+        return await sync(self.source, self.tier, writer, callbacks, paths=paths, prune=prune, embed=embed)
+
+    async def embed_missing(self, writer: IngestContext) -> SyncReport:
+        """Embed what was stored for the search by words alone."""
+        from kiwi_rag.ingest.vectors import embed_missing
+        from kiwi_rag.sources.source import SyncReport
+
+        report = SyncReport()
+        await embed_missing(self.tier, writer.embed, report)
+        return report
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether there is an index; checking creates none. A shared one always exists, though it may be empty."""
+        if self.is_shared:
+            return True
+        return self._app.has_index(self._folder, *self._below)
+
+    async def delete_index(self) -> None:
+        """Delete the local index from the disk, with its audit log; the files that it was made from stay.
+
+        Raises
+        ------
+        UsageError
+            When it is shared.
+        NotFound, StoreBusy, StoreError
+            When there is none, another process writes to it, or it cannot be written.
+        """
+        if self.is_shared:
+            raise UsageError("a shared index is not deleted here", hint="its operator can delete it")
+        tier, folder = self.indexed_tier(), self._app.index_folder(self._folder, *self._below)
+        async with tier.writing():
+            await tier.clear()  # another process that has it open finds it empty
+        await tier.store.close()
+        self._app.file_states(folder).close()
+        await asyncio.to_thread(remove_folder, folder)
+
+    def indexed_tier(self, hint: str = "") -> Collection[VectorStore]:
+        """Return the collection of the documents that are indexed.
+
+        Raises
+        ------
+        NotFound
+            When nothing was indexed yet, which must not look like an empty index; `hint` replaces the command to do it.
+        """
+        if not self.is_indexed:
+            raise NotFound(f"{self.title} is not indexed yet", hint=hint or self.index_command)
+        return self.tier
+
+    async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:
+        """Search the documents; raises as `indexed_tier`."""
+        async with self._app.begin_embedding(query.text) as vector:
+            from kiwi_rag.search import Searcher
+
+            searcher = Searcher([self.indexed_tier(hint)], self._app.embed, self._app.settings.deadline)
+            return await searcher.search(query, vector)
+
+    def _check(self) -> None:
+        """Raise an error when these documents cannot be indexed into this store."""
+
+    async def _prepare(self) -> None:
+        """Create the folder of the index, ignored by git, and the embedded registry if the index is in it."""
+        if not self.root.is_dir():
+            raise NotFound(f"{self.root} is not a folder", hint="give the root folder of the documents")
+        if self._folder.is_symlink():
+            raise StoreError(f"{self._folder} is a link, which Kiwi does not follow", hint=f"rm {self._folder}")
+        vectors = self._folder / "vectors"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            if not vectors.is_symlink():  # a link is refused where the store is opened
+                vectors.mkdir(exist_ok=True)
+                create_file(vectors / ".gitignore", _IGNORE, mode=0o644)
+        except OSError as error:
+            raise StoreError(f"cannot create {self._folder}: {error.strerror}") from error
+        if self._app.settings.workspace_store == "registry":
+            await self._app.prepare_registry()
+
+    def _shared_store(self) -> VectorStore:
+        s, name = self._app.settings, self.name
+        store: VectorStore
+        if s.workspace_store == "qdrant":
+            try:
+                from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+            except ImportError as error:
+                hint = "pip install 'kiwi-rag[qdrant]'"
+                raise MissingExtra("an index in Qdrant needs the extra 'qdrant'", hint=hint) from error
+            if not s.qdrant_url:
+                hint = "set KIWI_QDRANT_URL=https://…"
+                raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)
+            # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
+            store = QdrantVectorStore(QdrantConnection(s.qdrant_url, s.qdrant_api_key), f"kiwi100-{name}")
+        else:
+            from kiwi_rag.stores.postgres import RegistryVectorStore
+
+            model, transport = str(self._app.embed.fingerprint), self._app.registry_connection.transport()
+            store = RegistryVectorStore(transport, name, fingerprint=model)
+        self._opened.push_async_callback(store.close)
+        return store
