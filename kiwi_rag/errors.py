@@ -26,7 +26,11 @@
     │       ├── YankUndone        yank-undone     it serves a yanked version without the yank
     │       └── VersionChanged    version-changed it serves other bytes under a pinned version
     ├── NotFound                  not-found       no such item, key, version or signer
-    │   └── Yanked                yanked          every version of the item was yanked
+    │   ├── Yanked                yanked          every version of the item was yanked
+    │   ├── NoSuchLibrary         no-library      no library of this id or name is indexed
+    │   └── VersionNotIndexed     no-version      the library is indexed, but not this version
+    ├── DownloadFailed            download        a package's archive cannot be had from its index
+    │   └── ArchiveRefused        archive         an archive differs from its digest, is hostile or too large
     ├── KeyUnavailable            key             a private key cannot be read, unlocked or written
     ├── SourceUnreadable          unreadable      a file cannot be read, or is outside its root
     ├── EmbeddingError            embedding       the base of all that can go wrong with an embedding model
@@ -207,6 +211,22 @@ class NotFound(KiwiError, code="not-found"):
 
 class Yanked(NotFound, code="yanked"):
     """Every version of the item was yanked."""
+
+
+class NoSuchLibrary(NotFound, code="no-library"):
+    """No such library is indexed."""
+
+
+class VersionNotIndexed(NotFound, code="no-version"):
+    """The library is not indexed in this version."""
+
+
+class DownloadFailed(KiwiError, code="download"):
+    """The package cannot be downloaded."""
+
+
+class ArchiveRefused(DownloadFailed, code="archive"):
+    """The archive of the package is not accepted."""
 
 
 class KeyUnavailable(KiwiError, code="key"):

@@ -1,0 +1,230 @@
+"""Where the documentation of a library comes from: a folder, or a package that is installed in a project."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import Distribution, MetadataPathFinder
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.signing.statement import format_time
+from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
+from kiwi_rag.sources.workspace.config import git_folder, head_commit
+from kiwi_rag.storage.safe_open import read_optional
+
+MAX_METADATA_BYTES = 4 << 20
+_NAMES = {
+    "npm": re.compile(r"(?:@[a-z0-9~-][\w.~-]{0,99}/)?[a-z0-9~-][\w.~-]{0,99}", re.ASCII | re.IGNORECASE),
+    "pypi": re.compile(r"[a-z0-9](?:[\w.-]{0,98}[a-z0-9])?", re.ASCII | re.IGNORECASE),
+}
+_REPOSITORY = re.compile(
+    r"(?:^|[/@.:])(?:github\.com|gitlab\.com|codeberg\.org)[/:]+(?!sponsors/)([\w.-]+)/([\w.-]+?)(?:\.git)?/?(?:[/#?].*)?$",
+    re.ASCII,
+)
+_SHORTHAND = re.compile(r"(?:github:|gitlab:)?([\w-][\w.-]*)/([\w.-]+?)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A folder with documentation, or a package, and what it says of itself.
+
+    ``origin`` is as in `Library`. ``version`` is empty where a folder does not tell it. ``folder`` has the files; None
+    for a package that is not on this machine. ``files`` are paths below it, where other packages share the folder.
+    ``description`` is the text in the metadata of a Python distribution, which is its README.
+    """
+
+    origin: str
+    version: str
+    id: str
+    title: str
+    aliases: tuple[str, ...] = ()
+    folder: Path | None = None
+    files: tuple[str, ...] = ()
+    description: str = ""
+
+    def library(
+        self, records: LibraryRecords, *, id: str = "", version: str = "", include: Sequence[str] = (),
+        code: bool = False,
+    ) -> Library:  # fmt: skip
+        """Return the library that it becomes; `id` and `version` replace those that it has.
+
+        Raises
+        ------
+        UsageError
+            When it has no version and none is given, or one of them cannot be used.
+        """
+        chosen = check_id(id or self.id)
+        if not (version or self.version):
+            raise UsageError(f"{self.folder} does not say which version it is", hint="name it: --version 1.0.0")
+        aliases = tuple(dict.fromkeys(name.lower() for name in (*self.aliases, chosen.rpartition("/")[2])))
+        draft = Library(chosen, check_version(version or self.version), self.title, aliases, self.origin, Path("/"))
+        is_path = self.origin == PATH and self.folder is not None
+        root = self.folder.resolve() if is_path and self.folder else records.files_of(draft)
+        commit, now = head_commit(root) if is_path else "", format_time(datetime.now(UTC))
+        return Library(chosen, draft.version, self.title, aliases, self.origin, root, tuple(include), code, commit, now)
+
+
+def parse_origin(text: str) -> tuple[str, str, str]:
+    """Return ecosystem, name and version of ``npm:NAME[@V]`` or ``pypi:NAME[@V]``; ecosystem ``path`` for a path.
+
+    Raises
+    ------
+    UsageError
+        When the name or the version is not allowed.
+    """
+    ecosystem, separator, rest = text.partition(":")
+    if not separator or ecosystem not in _NAMES:
+        return PATH, text, ""
+    at = rest.find("@", 1)
+    name, version = (rest[:at], check_version(rest[at + 1 :])) if at > 0 else (rest, "")
+    if not _NAMES[ecosystem].fullmatch(name):
+        raise UsageError(f"{name[:80]!r} cannot be the name of a package", hint=f"as in {ecosystem}:fastapi@0.121.0")
+    return ecosystem, name, version
+
+
+def locate(origin: str, from_folder: Path) -> Package:
+    """Return the package that `origin` names, as it is installed for the project in `from_folder`, or a folder.
+
+    Raises
+    ------
+    NotFound
+        When it is not installed there, or not in the version that `origin` names, or the folder does not exist.
+    UsageError
+        When `origin` cannot name one.
+    SourceUnreadable
+        When its metadata cannot be read.
+    """
+    ecosystem, name, version = parse_origin(origin)
+    if ecosystem == PATH:
+        return _at(from_folder / Path(name).expanduser())
+    found = list((_npm if ecosystem == "npm" else _pypi)(name, from_folder))
+    matching = [package for package in found if version in ("", package.version)]
+    if not matching:
+        there = f"; installed is {', '.join(sorted({package.version for package in found}))}" if found else ""
+        message = f"{ecosystem}:{name}{version and '@'}{version} is not installed for {from_folder}{there}"
+        raise NotFound(message, hint="install it there, or let its archive be downloaded")
+    return matching[0]
+
+
+def _at(folder: Path) -> Package:
+    """Return a folder of the user as a package; what it does not say of itself is empty, or from its name."""
+    if not folder.is_dir():
+        raise NotFound(f"{folder} is no folder", hint="name a folder, npm:NAME or pypi:NAME")
+    npm, python = (
+        _parsed(folder / "package.json", json.loads),
+        _parsed(folder / "pyproject.toml", tomllib.loads).get("project"),
+    )
+    project = python if isinstance(python, dict) else {}
+    urls = project.get("urls")
+    listed = [str(url) for url in urls.values()] if isinstance(urls, dict) else []
+    git = git_folder(folder)
+    remote = re.findall(r"^\s*url = (\S+)", _text(git / "config"), re.MULTILINE) if git else []
+    version = next((v for v in (npm.get("version"), project.get("version")) if isinstance(v, str)), "")
+    names = [name for name in (npm.get("name"), project.get("name")) if isinstance(name, str)]
+    own = re.sub(r"[^a-z0-9._~-]+", "-", folder.resolve().name.lower()).lstrip("._~-") or "folder"
+    known = _npm_id(npm, names[0]) if npm and names and "repository" in npm else ""
+    chosen = known or repository_id([*listed, *remote]) or f"/local/{own}"
+    return Package(PATH, version, chosen, plain_title(names[0] if names else own), tuple(names), folder)
+
+
+def _npm(name: str, start: Path) -> Iterator[Package]:
+    """Yield the versions of a package in `node_modules`, the one that the project imports first."""
+    for folder in (start.absolute(), *start.absolute().parents):
+        modules = folder / "node_modules"
+        # pnpm keeps what nothing at the top depends on in a folder of its own for each version.
+        stored = sorted(modules.glob(f".pnpm/{name.replace('/', '+')}@*/node_modules/{name}"))
+        for place in (modules / name, modules / ".pnpm/node_modules" / name, *stored):
+            with suppress(NotFound):
+                yield npm_package(_parsed(place.resolve() / "package.json", json.loads), name, place.resolve())
+
+
+def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = None) -> Package:
+    """Return the package that a ``package.json`` describes.
+
+    Raises
+    ------
+    NotFound
+        When it is of another package, or has no valid version.
+    """
+    version = manifest.get("version")
+    if manifest.get("name") != name or not isinstance(version, str):
+        raise NotFound(f"{folder} is not the package {name}")
+    aliases = (name, name.rpartition("/")[2])
+    return Package(f"npm:{name}", check_version(version), _npm_id(manifest, name), plain_title(name), aliases, folder)
+
+
+def _npm_id(manifest: Mapping[str, Any], name: str) -> str:
+    """Return the id from the address of the repository, unless the package is one of several in it."""
+    repository = manifest.get("repository")
+    fields = repository if isinstance(repository, dict) else {"url": repository}
+    url = str(fields.get("url") or "")
+    short = _SHORTHAND.fullmatch(url)
+    found = f"/{short[1]}/{short[2]}".lower() if short else repository_id([url])
+    last = name.lower().rpartition("/")[2]
+    is_main = found.rpartition("/")[2].removesuffix(".js") == last.removesuffix(".js")
+    return found if found and (is_main or not fields.get("directory")) else f"/npm/{name.lower()}"
+
+
+def _pypi(name: str, start: Path) -> Iterator[Package]:
+    """Yield the distribution in the environments of the project, then in the active one."""
+    places = [
+        start.absolute() / name for start in (start.absolute(), *start.absolute().parents) for name in (".venv", "venv")
+    ]
+    places += [Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)]
+    for place in places:
+        for site in (*sorted(place.glob("lib/python3*/site-packages")), *place.glob("Lib/site-packages")):
+            context = MetadataPathFinder.Context(name=name, path=[str(site)])
+            for found in MetadataPathFinder.find_distributions(context):
+                yield python_package(found, name, site)
+
+
+def python_package(found: Distribution, name: str, site: Path | None = None) -> Package:
+    """Return the package that the metadata of a distribution describes, installed in `site`."""
+    metadata: Any = found.metadata
+    urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
+    # The repository's own address is mostly the shortest: others lead to its issues and releases.
+    chosen = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
+    description = metadata.get("Description") or metadata.get_payload()
+    normal, title = re.sub(r"[-_.]+", "-", name).lower(), plain_title(str(metadata.get("Name") or name))
+    files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
+    own = chosen or f"/pypi/{normal}"
+    return Package(
+        f"pypi:{normal}", check_version(found.version), own, title, (normal, name), site, files, str(description or "")
+    )
+
+
+def repository_id(urls: Sequence[str]) -> str:
+    """Return the id that the first address of a repository gives; empty when none is one."""
+    for url in urls:
+        if match := _REPOSITORY.search(url[:2_000]):
+            with suppress(UsageError):
+                return check_id(f"/{match[1]}/{match[2]}")
+    return ""
+
+
+def plain_title(text: str) -> str:
+    """Return a title without characters that a terminal would act on."""
+    return "".join(c for c in text if c.isprintable())[:200]
+
+
+def _text(path: Path) -> str:
+    data = read_optional(path, MAX_METADATA_BYTES)
+    return "" if data is None or len(data) > MAX_METADATA_BYTES else data.decode("utf-8", "replace")
+
+
+def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the members of a file that need not exist; raise `SourceUnreadable` when it cannot be parsed."""
+    text = _text(path)
+    try:
+        parsed = parse(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        raise SourceUnreadable(f"{path} cannot be parsed: {error}", hint="correct or remove it") from None
+    return parsed if isinstance(parsed, dict) else {}

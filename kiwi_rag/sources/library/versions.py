@@ -1,0 +1,220 @@
+"""Which library and which version a caller means: never another version than the one that was named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.errors import NoSuchLibrary, SourceUnreadable, UsageError, VersionNotIndexed
+from kiwi_rag.sources.library.locks import Pin, find_pin
+from kiwi_rag.sources.library.record import Library
+
+NEWEST = ("latest", "newest")
+_SHOWN = 20
+_LONGEST = 200
+_BARE = re.compile(r"v?\d[\w.+!-]*", re.ASCII)
+_WILDCARD = re.compile(r"(?:^|\.)[xX](?:\.|$)")
+_ENOUGH = 0.6
+"""Score from which a name is taken to mean a library."""
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The library that was meant. ``notice`` must be shown: the lock file of the project names another version."""
+
+    library: Library
+    notice: str = ""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A library that a name may mean; ``score`` is in [0, 1], and 1 where an alias or the id is the same."""
+
+    library: Library
+    score: float
+
+
+def resolve(
+    libraries: Sequence[Library], query: str, version: str = "", path_context: Path | None = None
+) -> Resolution:
+    """Return the library that `query` names, by id, canonical id or alias, in the version that is meant.
+
+    Parameters
+    ----------
+    libraries
+        All libraries of this user.
+    query
+        ``/owner/name``, ``/owner/name@version``, ``/owner/name/version``, or an alias, also with ``@version``.
+    version
+        A version, a range of npm or PEP 440, or ``latest``. When empty, the version in the lock file of the project
+        that `path_context` belongs to is taken, else the newest one.
+    path_context
+        A file or folder of a project, as an absolute path.
+
+    Raises
+    ------
+    NoSuchLibrary
+        When none has this id or alias; the hint names those that are similar, or all.
+    VersionNotIndexed
+        When it is not indexed in that version; the message lists those that are there.
+    UsageError
+        When an alias means several libraries, or two versions are named.
+    """
+    versions, named = _named(libraries, query)
+    if named and version and named != version:
+        raise UsageError(f"{query} names another version than {version}", hint="name one version")
+    wanted = version or named
+    pin, problem = _pin(versions, path_context)
+    locked = _equal(versions, pin.version) if pin else None
+    found = choose(versions, wanted) if wanted else locked or choose(versions, "latest")
+    if pin and not locked:
+        problem = f"{pin.file} names {found.id}@{pin.version}, which is not indexed; this is {found.canonical}"
+    return Resolution(found, problem)
+
+
+def newest_first(libraries: Iterable[Library], *, prereleases: bool = False) -> list[Library]:
+    """Return versions of one library, the newest first; pre-releases after all releases, unless `prereleases`."""
+    return sorted(libraries, key=lambda one: _key(one, prereleases=prereleases), reverse=True)
+
+
+def rank(libraries: Iterable[Library], name: str) -> list[Candidate]:
+    """Return the libraries that a name may mean, in every version: the best first, and of one id the newest."""
+    from rapidfuzz import fuzz
+
+    plain = _split_version(name[:_LONGEST].strip().lower())[0]
+    found = []
+    for _, group in groupby(sorted(libraries, key=lambda one: one.id), key=lambda one: one.id):
+        versions = newest_first(group)
+        names = {text.lower() for one in versions for text in (one.id, one.title, *one.aliases)}
+        # Below 1, which is kept for a name that is the same.
+        score = 1.0 if plain in names else max(fuzz.WRatio(plain, text) for text in names) / 101
+        found += [Candidate(one, round(score, 3)) for one in versions if score >= _ENOUGH]
+    return sorted(found, key=lambda candidate: -candidate.score)
+
+
+def choose(versions: Sequence[Library], wanted: str) -> Library:
+    """Return the newest of the versions of one library that `wanted` allows: a version, a range or ``latest``.
+
+    Raises
+    ------
+    VersionNotIndexed
+        When there is none.
+    """
+    if wanted.lower() in NEWEST:
+        return newest_first(versions)[0]
+    if found := _equal(versions, wanted) or next(iter(newest_first(_in_range(versions, wanted))), None):
+        return found
+    one, newest = versions[0], newest_first(versions)
+    there = ", ".join(each.version for each in newest[:_SHOWN]) + (" …" if len(newest) > _SHOWN else "")
+    hint = "kiwi library list"
+    if one.package and _is_bare(wanted):
+        hint = f"add that version: kiwi library add {one.origin}@{wanted}"
+    raise VersionNotIndexed(f"{one.id} is not indexed in the version {wanted[:80]}; there are {there}", hint=hint)
+
+
+def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str]:
+    """Return all versions of the one library that a query names, and the version that it names."""
+    text = query.strip()
+    head, slash, tail = text.rpartition("/")
+    options = [(text, ""), _split_version(text), (head, tail) if slash else (text, "")]
+    for name, version in options:
+        folded = name.lower()
+        ids = {one.id for one in libraries if folded in (one.id, one.origin, *one.aliases)}
+        ids = {folded} if folded in ids else ids
+        if len(ids) > 1:
+            raise UsageError(f"{name} may be {', '.join(sorted(ids))}", hint="name one of these ids")
+        if ids:
+            return [one for one in libraries if one.id in ids], version
+    similar = dict.fromkeys(candidate.library.id for candidate in rank(libraries, text))
+    shown = [*similar, *sorted({one.id for one in libraries} - similar.keys())][:_SHOWN]
+    hint = f"there are {', '.join(shown)}; all: kiwi library list" if shown else "add one: kiwi library add npm:vite"
+    raise NoSuchLibrary(f"no such library: {text[:80]}", hint=hint)
+
+
+def _split_version(text: str) -> tuple[str, str]:
+    at = text.rfind("@")
+    return (text, "") if at <= text.rfind("/") + 1 or not at else (text[:at], text[at + 1 :])
+
+
+def _is_bare(text: str) -> bool:
+    """Whether a text is one version and no range; ``1.2`` is 1.2.0, and ``1.2.x`` any patch of it."""
+    return len(text) <= _LONGEST and bool(_BARE.fullmatch(text)) and not _WILDCARD.search(text)
+
+
+def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
+    same = [one for one in versions if one.version == wanted]
+    equal = [one for one in versions if _parsed(one.version, one.ecosystem) == _parsed(wanted, one.ecosystem)]
+    return next(iter(same or equal), None)
+
+
+def _in_range(versions: Sequence[Library], wanted: str) -> list[Library]:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    if len(wanted) > _LONGEST or _is_bare(wanted):
+        return []
+    try:
+        specifiers = SpecifierSet(wanted)
+    except InvalidSpecifier:
+        return [one for one in versions if _satisfies(one, wanted)]
+    parsed = [(one, _pep440(one.version)) for one in versions]
+    allowed = bool(specifiers.prereleases)
+    return [one for one, v in parsed if v is not None and specifiers.contains(v, prereleases=allowed)]
+
+
+def _satisfies(library: Library, wanted: str) -> bool:
+    """Whether a version is in a range of npm; one of PEP 440 is read as the semantic version with its numbers."""
+    import nodesemver
+
+    version, parsed = library.version, _pep440(library.version)
+    if library.ecosystem != "npm" and parsed is not None:
+        numbers = f"{parsed.major}.{parsed.minor}.{parsed.micro}"
+        version = f"{numbers}-{''.join(map(str, parsed.pre or ('dev',)))}" if parsed.is_prerelease else numbers
+    try:
+        return bool(nodesemver.satisfies(version, wanted, loose=True))
+    except ValueError:
+        return False
+
+
+def _pep440(version: str) -> Any:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(version[:_LONGEST])
+    except InvalidVersion:
+        return None
+
+
+def _parsed(version: str, ecosystem: str) -> tuple[int, Any, bool]:
+    """Return a version so that it can be compared, and whether it is a release: by SemVer for npm, else by PEP 440."""
+    import semver
+
+    parsed = None if ecosystem == "npm" else _pep440(version)
+    if parsed is not None:
+        return 2, parsed, not parsed.is_prerelease
+    try:
+        found = semver.Version.parse(version.removeprefix("v")[:_LONGEST], optional_minor_and_patch=True)
+    except ValueError:
+        return 0, version, True
+    return 1, found, not found.prerelease
+
+
+def _key(library: Library, *, prereleases: bool) -> tuple[bool, int, Any]:
+    kind, parsed, is_release = _parsed(library.version, library.ecosystem)
+    return prereleases or is_release, kind, parsed
+
+
+def _pin(versions: Sequence[Library], path: Path | None) -> tuple[Pin | None, str]:
+    """Return what the lock file of a project says about a library, or why it cannot be read."""
+    if path is None:
+        return None, ""
+    packages = {(one.ecosystem, one.package) for one in versions if one.package}
+    # A folder of the user may be of any ecosystem: its aliases are looked for.
+    names = {("", alias) for one in versions for alias in one.aliases if not one.package}
+    try:
+        return find_pin(path, packages | names), ""
+    except SourceUnreadable as error:
+        return None, f"{error.message}; its versions are not known"
