@@ -38,6 +38,7 @@ _COMMANDS = {
     "audit": ("setup", "audit", "Show or verify the hash-chained audit log."),
     "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
     "workspace": ("workspace", "workspace", "Index, watch and search a repository's documents."),
+    "library": ("library", "library", "Index and read the documentation of libraries."),
     "usage": ("setup", "usage", "Show the calls, tokens, cost and latency of remote embedding."),
     "eval": ("search", "evaluate", "Measure search quality on judged queries."),
     "mcp": ("serve", "mcp", "Serve agents over the Model Context Protocol, on stdio or HTTP."),

@@ -23,6 +23,7 @@ from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
+from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace import watch as watching
@@ -31,6 +32,7 @@ from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.status import collect_workspace_status
 
 if TYPE_CHECKING:
+    from kiwi_rag.ingest import IngestContext
     from kiwi_rag.integrations.git_hooks import HookPlan
 
 ROOT = click.argument("root", type=FOLDER, required=False, default=None)
@@ -98,11 +100,19 @@ async def index(
         root = opened.config.root.resolve()
         session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
     report_old_index(session, opened.old_catalog)
-    with session.progress_bar("words" if opened.tier.words_first else "index workspace", "files") as planned:
+    return await update_index(session, app, opened, writer, paths, prune=prune)
+
+
+async def update_index(
+    session: Session, app: Services, index: DocumentIndex, writer: IngestContext, paths: list[str] | None = None,
+    *, prune: bool = False,
+) -> int:  # fmt: skip
+    """Update an index from all files, or those at `paths`, with progress and a report; return the exit code."""
+    with session.progress_bar("words" if index.tier.words_first else "index documents", "files") as planned:
         begin = planned if session.shows_progress else partial(_progress_lines, session)
         embedding = partial(begin, stage="vectors", unit="passages")
-        report = await opened.update(writer, paths, Callbacks(begin, embedding=embedding), prune=prune)
-    return _report(session, app, opened, report)
+        report = await index.update(writer, paths, Callbacks(begin, embedding=embedding), prune=prune)
+    return _report(session, app, index, report)
 
 
 @workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
@@ -154,14 +164,14 @@ def _progress_lines(session: Session, total: int, stage: str = "", unit: str = "
     return step
 
 
-def _report(session: Session, app: Services, opened: Workspace, report: SyncReport) -> int:
+def _report(session: Session, app: Services, index: DocumentIndex, report: SyncReport) -> int:
     encoded, passages = getattr(app.embed, "encoded", 0), counted(report.passages, "passages")
     fresh, moved = len(report.indexed) - len(report.moved), len(report.moved)
     counts = (
         f"{fresh} indexed, {report.unchanged} unchanged, {moved} moved, {len(report.removed)} removed, "
         f"{len(report.skipped)} skipped, {len(report.failed)} failed; {passages}, {encoded} encoded"
     )
-    session.print_data({**report.as_dict(), "encoded": encoded, "root": str(opened.config.root)}, [counts])
+    session.print_data({**report.as_dict(), "encoded": encoded, "root": str(index.root)}, [counts])
     _list(session, report)
     return PARTLY if report.failed else DONE
 

@@ -58,6 +58,13 @@ class EmbeddingProvider(ABC):
             When the model is not available or fails.
         """
 
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a text of any length has, or at most has where the model's tokenizer is not known.
+
+        Blocking; may load the model's files.
+        """
+        return len(text.encode("utf-8", "replace"))  # a token is one byte or more
+
     def verify(self) -> Sequence[str]:
         """Check every server of the provider; return one line for each problem. Local providers have none."""
         return ()

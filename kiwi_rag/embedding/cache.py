@@ -107,6 +107,10 @@ class CachedEmbeddingProvider(EmbeddingProvider):
                 vectors |= encoded
         return [vectors[digests[text]] for text in texts]
 
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a text has for the model."""
+        return self.inner.count_tokens(text)
+
     def verify(self) -> Sequence[str]:
         """Return what is wrong with the inner provider's servers."""
         return self.inner.verify()

@@ -119,6 +119,12 @@ class OnnxEmbeddingProvider(_LocalProvider[tuple[Any, Any]]):
         vectors = dict(zip(chain.from_iterable(batches), chain.from_iterable(done), strict=True))
         return [vectors[position] for position in range(len(texts))]
 
+    def count_tokens(self, text: str) -> int:
+        """Return how many word pieces a text of any length has."""
+        tokenizer, _ = self._loaded()
+        row = tokenizer.encode(well_formed(text), add_special_tokens=False)
+        return len(row.ids) + sum(len(rest.ids) for rest in row.overflowing)
+
     def _run_in_threads(self, run: Callable[[Sequence[int]], _Rows], batches: Sequence[Sequence[int]]) -> list[_Rows]:
         """Return the result of `run` for each batch, in order.
 

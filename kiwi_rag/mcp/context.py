@@ -15,6 +15,7 @@ from typing import Any
 from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError
 from kiwi_rag.mcp.jobs import STEP_SECONDS, Jobs, ReportProgress
 from kiwi_rag.services import Services
+from kiwi_rag.services.library import Libraries
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import begin_run, span
 
@@ -61,8 +62,8 @@ class ServerContext:
 
     Attributes
     ----------
-    workspace
-        The workspace of this server's folder.
+    workspace, libraries
+        The workspace of this server's folder, and the user's libraries.
     writing
         Held by a call that writes.
     jobs
@@ -76,6 +77,7 @@ class ServerContext:
         self.allow_write = allow_write
         self._warming: asyncio.Task[Sequence[str]] | None = None
         self.workspace = Workspace(app)
+        self.libraries = Libraries(app, self.workspace)
         self.writing = asyncio.Lock()
         self.jobs = Jobs()
         self.toolsets: tuple[str, ...] = ()
@@ -96,6 +98,7 @@ class ServerContext:
     async def aclose(self) -> None:
         """Stop all jobs, close the workspace and stop loading."""
         await self.jobs.close()
+        await self.libraries.close()
         await self.workspace.close()
         if self._warming is not None:
             self._warming.cancel()

@@ -88,9 +88,9 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
     names = app.source_names(arguments.get("source", app.settings.source))
     found = await items.find(app, _address_of(arguments["ref"]), names, hint="find it with kiwi_search")
     request = {"digest": found.stored.digest}
-    begin = pagination.parse_continuation(arguments["continuation"], request)
+    begin = agents.parse_continuation(arguments["continuation"], request)
     text, end = agents.content_page(found.content, begin, arguments["max_tokens"])
-    following = pagination.make_continuation(end, request)
+    following = agents.make_continuation(end, request)
     data = {**_described(found), "content": text, "continuation": following}
     return Answer(_item_text(data, begin, found.state), data)
 

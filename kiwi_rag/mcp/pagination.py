@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 from kiwi_rag import usecases
 from kiwi_rag.errors import UsageError
 from kiwi_rag.mcp.toolsets import Schema, budget, flag, number, text
-from kiwi_rag.model import Filters, SearchReply, SearchResult, sha256_hex
+from kiwi_rag.model import Filters, SearchReply, SearchResult
+from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.render.hits import explanation_json
 
@@ -24,7 +24,6 @@ SEARCH_INPUTS: dict[str, Schema] = {
 }
 """Arguments of every search."""
 _OF_AN_ANSWER = {"continuation", "max_tokens", "explain"}
-_HINT = "call again without continuation"
 
 
 def filters_of(arguments: Mapping[str, Any]) -> Filters:
@@ -49,27 +48,9 @@ def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in _OF_AN_ANSWER}
 
 
-def make_continuation(begin: int | None, request: Mapping[str, Any], hits: Sequence[SearchResult] = ()) -> str | None:
-    """Return a continuation for position `begin` of the answer to `request`, with a digest of the hits before it.
-
-    None where there is no next part.
-    """
-    shown = [(hit.address, hit.passage.text) for hit in hits[:begin]]
-    return None if begin is None else f"{begin}.{_digest(request)}.{_digest(shown)}"
-
-
-def parse_continuation(continuation: str, request: Mapping[str, Any]) -> int:
-    """Return the position that a continuation stands for; 0 for an empty one.
-
-    Raises
-    ------
-    UsageError
-        When it is not a continuation, or belongs to another request.
-    """
-    begin, _, digests = continuation.partition(".")
-    if continuation and not (begin.isdecimal() and digests.startswith(f"{_digest(request)}.")):
-        raise UsageError("continuation belongs to another request, or to another version", hint=_HINT)
-    return int(begin or 0)
+def _shown(hits: Sequence[SearchResult], end: int | None) -> object:
+    """Return the hits before a position, as a continuation's digest counts them."""
+    return [(hit.address, hit.passage.text) for hit in hits[:end]]
 
 
 async def answer_search(
@@ -92,18 +73,14 @@ async def answer_search(
         When the continuation belongs to another request, or the hits before it have changed.
     """
     request, continuation, limit = request_of(arguments), arguments["continuation"], arguments["limit"]
-    begin = parse_continuation(continuation, request)
+    begin = agents.parse_continuation(continuation, request)
     reply = await search(begin)
-    if continuation and continuation != make_continuation(begin, request, reply.hits):
-        raise UsageError("the hits before this part have changed: the index was updated meanwhile", hint=_HINT)
+    agents.check_continuation(continuation, agents.make_continuation(begin, request, _shown(reply.hits, begin)))
     page = render(reply, begin, limit, arguments["max_tokens"])
     # As many hits as were requested: there may be more, which the next page searches for.
     may_have_more = begin < limit == len(reply.hits)
-    following = make_continuation(limit if page.end is None and may_have_more else page.end, request, reply.hits)
+    end = limit if page.end is None and may_have_more else page.end
+    following = agents.make_continuation(end, request, _shown(reply.hits, end))
     note = f"\n\nThere may be more: call again with the same arguments and this continuation: {following}"
     explained = {"explain": explanation_json(reply)} if arguments["explain"] else {}
     return Answer(page.text + (note if following else ""), {**page.data, "continuation": following, **explained})
-
-
-def _digest(value: object) -> str:
-    return sha256_hex(json.dumps(value, sort_keys=True, default=str).encode())[:12]

@@ -22,6 +22,10 @@ _ALIASES = {
     "query": "q text", "limit": "top_k k n_results num_results max_results", "continuation": "cursor",
     "source": "tier", "item_type": "type", "file_type": "type", "ref": "id item_id name address", "item_id": "id",
     "content": "text", "refs": "items ids", "paths": "file_paths files",
+    "libraryName": "library_name library name", "topic": "query q",
+    "libraryId": "library_id library context7CompatibleLibraryID id", "tokens": "max_tokens",
+    "projectId": "project_id project libraryId id", "pathContext": "path_context path",
+    "continuationToken": "continuation_token continuation cursor",
 }  # fmt: skip
 """Argument → names that agents know for it from other servers."""
 Schema = dict[str, Any]
@@ -45,11 +49,13 @@ class Tool:
     run: Run
     required: tuple[str, ...]
     changes: Literal["nothing", "index", "registry"]
+    dashed: bool = False
 
     @property
     def name(self) -> str:
-        """The name of its function."""
-        return self.run.__name__
+        """The name of its function, with dashes if agents know it so."""
+        name = self.run.__name__
+        return name.replace("_", "-") if self.dashed else name
 
     @property
     def description(self) -> str:
@@ -197,13 +203,18 @@ def _description(description: str) -> Schema:
 
 def tool(
     title: str, inputs: Mapping[str, Schema], output: str, *required: str,
-    changes: Literal["nothing", "index", "registry"] = "nothing",
+    changes: Literal["nothing", "index", "registry"] = "nothing", dashed: bool = False,
 ) -> Callable[[Run], Tool]:  # fmt: skip
     """Return a decorator that makes a tool of a function; `output` are the members of its data, with spaces between."""
-    return lambda run: Tool(title, inputs, tuple(output.split()), run, required, changes)
+    return lambda run: Tool(title, inputs, tuple(output.split()), run, required, changes, dashed)
 
 
-TOOLSETS = {"items": "kiwi_rag.mcp.items", "workspace": "kiwi_rag.mcp.workspace", "documents": "kiwi_rag.mcp.workspace"}
+TOOLSETS = {
+    "items": "kiwi_rag.mcp.items",
+    "workspace": "kiwi_rag.mcp.workspace",
+    "documents": "kiwi_rag.mcp.workspace",
+    "library": "kiwi_rag.mcp.library",
+}
 """Name → the module that has it in its own ``TOOLSETS``."""
 
 DEFAULT = "items,workspace"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -23,7 +23,7 @@ from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.render.hits import INDEX_COMMAND
-from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.storage.json_lines import RotatingLines
@@ -89,40 +89,49 @@ SHOWN = 20
 """Files that an answer's text lists; its data list all."""
 
 _PATHS = texts("Files, or folders for all files below.", 1_024, 500)
-_JOB: dict[str, Schema] = {
+JOB: dict[str, Schema] = {
     "job": text("A started job to report on.", maxLength=40),
     "cancel": flag("Stop the job."),
     "wait_seconds": number("number", 0, 300, "For the job's end.", default=20),
 }
-_REINDEX_INPUTS: dict[str, Schema] = {"rebuild": flag("Empty the index first."), **_JOB}
-_UPDATE_INPUTS: dict[str, Schema] = {"paths": {**_PATHS, "minItems": 1}, **undescribed(_JOB)}
-_JOB_STATE = "job state done total unit report error"
+REINDEX_INPUTS: dict[str, Schema] = {"rebuild": flag("Empty the index first."), **JOB}
+"""Arguments of a tool that updates a whole index."""
+_UPDATE_INPUTS: dict[str, Schema] = {"paths": {**_PATHS, "minItems": 1}, **undescribed(JOB)}
+JOB_STATE = "job state done total unit report error"
 
 
-@tool("Update the index of documents", _REINDEX_INPUTS, _JOB_STATE, changes="index")
+@tool("Update the index of documents", REINDEX_INPUTS, JOB_STATE, changes="index")
 async def reindex_documents(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Index this repository; only changed files are read. A long run continues as a job: call again with its id to see
     how far it is.
     """
-    return await _run_job(context, arguments, report, _REBUILDING if arguments["rebuild"] else _INDEXING)
+    name = _REBUILDING if arguments["rebuild"] else _INDEXING
+    return await run_job(context, arguments, report, name, lambda: _work(context, arguments), joins=True)
 
 
-@tool("Index changed files", _UPDATE_INPUTS, _JOB_STATE, changes="index")
+@tool("Index changed files", _UPDATE_INPUTS, JOB_STATE, changes="index")
 async def update_files(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Index files after they were changed, added or deleted."""
     if "job" not in arguments and "paths" not in arguments:
         raise UsageError("update_files requires paths", hint="give paths, or job for a job that was started")
-    return await _run_job(context, arguments, report, _UPDATING)
+    return await run_job(context, arguments, report, _UPDATING, lambda: _work(context, arguments))
 
 
-async def _run_job(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress, name: str) -> Answer:
+async def run_job(  # noqa: PLR0913  # what a job depends on
+    context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress, name: str,
+    work: Callable[[], Work], *, joins: bool = False,
+) -> Answer:  # fmt: skip
+    """Start a job, or wait for or cancel the one that the arguments name; return its state.
+
+    `work` returns what a new job does; if it `joins`, a running job of the same name is not started twice.
+    """
     if arguments["cancel"] and "job" not in arguments:
         raise UsageError("cancel requires job", hint="give the id of the job to stop")
     running, note = context.jobs.running, ""
     if "job" in arguments:
         job = context.jobs.get(arguments["job"])
     else:
-        job = context.jobs.start(name, _work(context, arguments), joins=name != _UPDATING)
+        job = context.jobs.start(name, work(), joins=joins)
         note = "It was running already, so no other was started.\n" if job is running else ""
     if arguments["cancel"]:
         await context.jobs.cancel(job)
@@ -143,16 +152,16 @@ def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:
 
 
 def index_work(
-    context: ServerContext, workspace: Workspace, paths: Sequence[str] | None = None, *, rebuild: bool = False
+    context: ServerContext, workspace: DocumentIndex, paths: Sequence[str] | None = None, *, rebuild: bool = False
 ) -> Work:
-    """Return a run over all files of a workspace, or those at `paths`, as the work of a job; its end is recorded.
+    """Return a run over all files of an index, or those at `paths`, as the work of a job; its end is recorded.
 
     Its record has the counts of the report, ``outcome`` (``done``, ``stopped`` or ``failed``), and ``named``, which is
     how many files were named, 0 for all.
     """
 
     async def work(job: Job) -> Mapping[str, Any]:
-        about = {"at": format_time(datetime.now(UTC)), "root": str(workspace.config.root), "rebuild": rebuild}
+        about = {"at": format_time(datetime.now(UTC)), "root": str(workspace.root), "rebuild": rebuild}
         report, started, outcome = SyncReport(), time.monotonic(), "failed"
         job.report = report
         async with context.writing:

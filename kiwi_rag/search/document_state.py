@@ -6,13 +6,14 @@ A module beside ``state``, which a search of items imports, because this one nee
 from __future__ import annotations
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import KiwiError
+from kiwi_rag.errors import KiwiError, SourceUnreadable
 from kiwi_rag.formats.documents.includes import MAX_INCLUDED_BYTES
-from kiwi_rag.model import ItemState
+from kiwi_rag.model import Document, ItemState
 from kiwi_rag.search.verify import VerifiedItem
 from kiwi_rag.sources.source import root_of
 from kiwi_rag.storage.safe_open import read_below
 from kiwi_rag.stores.base import VectorStore
+from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 
 DOCUMENT_CHANGED = "the file has changed since it was indexed"
@@ -24,24 +25,51 @@ def read_document_state(item: VerifiedItem, workspace: Collection[VectorStore]) 
     A file that this machine indexed has the digest that was recorded then. Another one is compared as it is after
     redaction. Of a shared index, a file that is not in this checkout is not compared.
     """
-    path, policy = item.signed.path, workspace.policy
-    root = root_of(workspace).resolve()
+    path = item.signed.path
     try:
-        data, _ = read_below(root, path, policy.max_bytes)
+        file = _read_file(item, workspace)
     except FileNotFoundError:
-        return ItemState(compared=False) if policy.received_now else None
+        return ItemState(compared=False) if workspace.policy.received_now else None
     except KiwiError:
         return ItemState(DOCUMENT_CHANGED)
-    try:
-        names = item.signed.digests.keys() - {path}
-        included = {name: read_below(root, name, MAX_INCLUDED_BYTES)[0] for name in names}
-    except (FileNotFoundError, KiwiError):
-        return ItemState(DOCUMENT_CHANGED)
-    file = DocumentFile(path, data, included=included)
     stamp = workspace.states.get(path) if workspace.states else None
     if stamp and stamp.digest == item.stored.digest and stamp.sha256:
         same = file.sha256 == stamp.sha256
     else:
-        document, _ = inspect_document(file, policy)
-        same = document is not None and document.content_sha256 == item.stored.content_sha256
+        same = _as_signed(item, file, workspace.policy) is not None
     return ItemState("" if same else DOCUMENT_CHANGED)
+
+
+def read_document(item: VerifiedItem, workspace: Collection[VectorStore]) -> tuple[Document, bytes] | None:
+    """Return a document as it was indexed, and its file's bytes; None where they give other content now. Blocking."""
+    try:
+        file = _read_file(item, workspace)
+    except (FileNotFoundError, KiwiError):
+        return None
+    document = _as_signed(item, file, workspace.policy)
+    return (document, file.data) if document else None
+
+
+def _read_file(item: VerifiedItem, workspace: Collection[VectorStore]) -> DocumentFile:
+    """Read a document's file, and those that it includes.
+
+    Raises
+    ------
+    FileNotFoundError
+        When the document's file does not exist.
+    KiwiError
+        When it cannot be read, or one that it includes cannot.
+    """
+    path, root = item.signed.path, root_of(workspace).resolve()
+    data, _ = read_below(root, path, workspace.policy.max_bytes)
+    names = item.signed.digests.keys() - {path}
+    try:
+        return DocumentFile(path, data, included={n: read_below(root, n, MAX_INCLUDED_BYTES)[0] for n in names})
+    except FileNotFoundError as error:
+        raise SourceUnreadable(f"{path} includes a file that does not exist any more") from error
+
+
+def _as_signed(item: VerifiedItem, file: DocumentFile, policy: Policy) -> Document | None:
+    """Return a file as a document, after redaction, if its content is what was signed."""
+    document, _ = inspect_document(file, policy)
+    return document if document is not None and document.content_sha256 == item.stored.content_sha256 else None

@@ -13,6 +13,7 @@ import hmac
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -103,6 +104,10 @@ class FileStates:
         """Return the commit that was checked out in the last run over all files that ended; empty for none."""
         return self._note("commit")
 
+    def written_at(self) -> str:
+        """Return when something was last indexed or removed, in UTC; empty where that is not known."""
+        return self._note("at")
+
     def set_run_state(self, state: RunState, commit: str | None = None) -> None:
         """Store the state of a run, and its commit unless it is None, for later processes."""
         notes = [("run", str(state)), *([] if commit is None else [("commit", commit)])]
@@ -123,6 +128,8 @@ class FileStates:
         def write(connection: sqlite3.Connection) -> None:
             with transaction(connection):
                 connection.executemany(statement, rows)
+                at = datetime.now(UTC).isoformat(timespec="seconds")
+                connection.execute("INSERT OR REPLACE INTO notes VALUES ('at', ?)", (at,))
 
         self._use(write)
 

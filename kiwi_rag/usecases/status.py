@@ -19,6 +19,7 @@ from kiwi_rag.model import Filters, StoredItem, sha256_hex
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services import Services
+from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.statement import parse_index
@@ -198,7 +199,7 @@ def _check_model(app: Services) -> list[str]:
     return [f"model: {line}" for line in app.embed.verify()]
 
 
-async def collect_workspace_status(workspace: Workspace, *, brief: bool = False) -> Mapping[str, Any]:
+async def collect_workspace_status(workspace: DocumentIndex, *, brief: bool = False) -> Mapping[str, Any]:
     """Return counts, the state of the last run, and the path and size in bytes of the index, JSON-ready.
 
     Without an index, counts are 0 and texts empty. A `brief` one reads no document: it has neither types nor bytes.
@@ -214,8 +215,8 @@ async def collect_workspace_status(workspace: Workspace, *, brief: bool = False)
     )  # several users run a shared one
     folder = Path(str(state.details["path"])).parent if "path" in state.details else None
     return {
-        "workspace": workspace.config.name,
-        "root": str(workspace.config.root),
+        "workspace": workspace.name,
+        "root": str(workspace.root),
         "documents": state.items,
         "passages": state.passages,
         "embedded": _embedded(state),

@@ -1,0 +1,213 @@
+"""``kiwi library``: add, list, update and remove the documentation of libraries, search it and read it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kiwi_rag import render
+from kiwi_rag.cli.search import show_reply
+from kiwi_rag.cli.session import Command, Group, Session, ask_passphrase, confirm, option
+from kiwi_rag.cli.workspace import update_index
+from kiwi_rag.errors import UsageError
+from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.model import SearchQuery
+from kiwi_rag.render import agents, hits
+from kiwi_rag.services import Services
+from kiwi_rag.services.library import Libraries
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.sources.library.record import Library
+from kiwi_rag.sources.library.versions import Resolution
+from kiwi_rag.usecases import filters_of
+from kiwi_rag.usecases.library import Addition, collect_library_status
+from kiwi_rag.usecases.library_docs import MIN_TOKENS, get_docs
+
+ID = click.argument("library_id", metavar="ID")
+
+
+class _LibraryCommand(Command):
+    """A command whose coroutine function gets the session, the open services and the libraries of this user."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function with the parameters."""
+        session, parameters = ctx.ensure_object(Session), dict(ctx.params)
+        flags = {name: parameters.pop(name) for name in ctx.params.keys() & {"limit"}}
+
+        async def opened(app: Services) -> Any:
+            async with Workspace(app) as workspace, Libraries(app, workspace) as libraries:
+                return await self.callback(session, app, libraries, **parameters)
+
+        return session.run(opened, **flags)
+
+
+class _LibraryGroup(Group):
+    command_class = _LibraryCommand
+
+
+_EXAMPLE = 'Example: kiwi library add npm:vite, then kiwi library get vite "configure a proxy"'
+
+
+@click.group(cls=_LibraryGroup, epilog=_EXAMPLE)
+def library() -> None:
+    """Index and read the documentation of libraries, each version by itself.
+
+    An ID is /owner/name, a package's name or another alias; with @VERSION it means that version and no other.
+    """
+
+
+_ADD_EXAMPLES = """\b
+Example: kiwi library add npm:vite                    of the project in this folder, else the newest
+         kiwi library add pypi:fastapi@0.121.0
+         kiwi library add ../handbook --id /acme/handbook --version 3.1
+"""
+
+
+@library.command(epilog=_ADD_EXAMPLES)
+@click.argument("origin", metavar="FOLDER|npm:NAME[@V]|pypi:NAME[@V]")
+@option("--id", "library_id", default="", help="Id of the library. Default: of its repository, as /vitejs/vite.")
+@option("--version", default="", help="Its version. Required for a folder that does not say it.")
+@option("--docs", "include", multiple=True, help="Only the files below this folder of it. Repeatable.")
+@option("--code", is_flag=True, help="Also source code that has documentation in it.")
+@option("--yes", "-y", is_flag=True, help="Download without asking.")
+async def add(
+    session: Session, app: Services, libraries: Libraries, origin: str, library_id: str, version: str,
+    include: tuple[str, ...], code: bool, yes: bool,
+) -> int:  # fmt: skip
+    """Add the documentation of a library, and index it.
+
+    A folder is indexed in place. A package is read from node_modules or the Python environment of this project; the
+    documentation of a Python package is in its source archive, which is downloaded in the version that is installed.
+    Nothing of a package is executed.
+    """
+    wanted = Addition(origin, Path.cwd(), library_id, version, include, code)
+    with session.progress_bar("download", "bytes") as planned:
+        added = await asyncio.to_thread(wanted.save, libraries, _refuse, _download_progress(planned))
+    session.notify(
+        f"{added.library.canonical}: {added.notice}" if added.notice else f"adding {added.library.canonical}"
+    )
+    with libraries.scope(added.library) as index:
+        return await update_index(session, app, index, await index.writer(ask_passphrase))
+
+
+def _refuse(host: str, _purpose: str, _size: int) -> None:
+    raise UsageError(f"downloads from {host} are not possible yet", hint="install the package, or name a folder")
+
+
+def _download_progress(planned: Callable[[int], Callable[[int], None]]) -> Callable[[int, int], None]:
+    """Return a function that shows how many bytes of how many have arrived."""
+    steps: list[Callable[[int], None]] = []
+    done = 0
+
+    def show(arrived: int, total: int) -> None:
+        nonlocal done
+        if not steps:
+            steps.append(planned(total))
+        steps[0](arrived - done)
+        done = arrived
+
+    return show
+
+
+def _resolve(session: Session, libraries: Libraries, library_id: str) -> Resolution:
+    """Return the library that an argument means, and print a notice where a lock file names another version."""
+    resolved = libraries.resolve(library_id, path_context=Path.cwd())
+    if resolved.notice:
+        session.notify(resolved.notice)
+    return resolved
+
+
+@library.command("list", epilog="Example: kiwi library list")
+async def list_libraries(session: Session, _app: Services, libraries: Libraries) -> None:
+    """List the libraries with version, state and number of documents."""
+    found, damaged = libraries.records.list()
+    rows = [await _status(libraries, one, brief=True) for one in found]
+    session.print_data(rows, map(_line, rows))
+    for error in damaged:
+        session.report_error(error)
+    if not rows:
+        session.notify("there are no libraries; add one: kiwi library add npm:vite")
+
+
+async def _status(libraries: Libraries, one: Library, *, brief: bool = False) -> Mapping[str, Any]:
+    with libraries.scope(one) as index:
+        return await collect_library_status(index, brief=brief)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    documents = render.counted(row["stats"]["documents"], "documents")
+    return render.safe(f"{row['id']}  {row['status']}  {documents}  {row['origin']}  {row['title']}")
+
+
+@library.command(epilog="Example: kiwi library status vite")
+@ID
+async def status(session: Session, _app: Services, libraries: Libraries, library_id: str) -> None:
+    """Show what is indexed of a library, from where, and of which commit."""
+    data = await _status(libraries, _resolve(session, libraries, library_id).library)
+    lines = [
+        render.safe(f"{name}: {value}") for name, value in data.items() if name not in ("stats", "aliases") and value
+    ]
+    session.print_data(data, [*lines, render.workspace_text(data["stats"])])
+
+
+@library.command(epilog="Example: kiwi library reindex vite")
+@ID
+@option("--rebuild", is_flag=True, help="Empty the index first.")
+async def reindex(session: Session, app: Services, libraries: Libraries, library_id: str, rebuild: bool) -> int:
+    """Update the index of a library. Only changed files are read and embedded."""
+    with libraries.scope(_resolve(session, libraries, library_id).library) as index:
+        return await update_index(session, app, index, await index.writer(ask_passphrase, rebuild=rebuild))
+
+
+@library.command(epilog="Example: kiwi library remove /vitejs/vite@7.0.0")
+@ID
+@option("--yes", "-y", is_flag=True, help="Do not ask.")
+async def remove(session: Session, _app: Services, libraries: Libraries, library_id: str, yes: bool) -> None:
+    """Delete a library and its index. A folder that was indexed in place stays as it is."""
+    found = _resolve(session, libraries, library_id).library
+    confirm(f"Delete {found.canonical} and its index?", f"kiwi library remove {found.canonical} --yes", yes=yes)
+    await libraries.remove(found)
+    session.print_data({"removed": found.canonical}, [f"removed {found.canonical}"])
+
+
+@library.command(epilog='Example: kiwi library search vite "proxy requests to another server"')
+@ID
+@click.argument("query", nargs=-1, required=True)
+@option("--file-type", choices=FILE_TYPES, help="Only files of this type.")
+@option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches.")
+@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
+@option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
+@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
+@option("--explain", is_flag=True, help="Show how each score was computed.")
+@option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
+async def search(
+    session: Session, app: Services, libraries: Libraries, library_id: str, query: tuple[str, ...], per_file: int,
+    alpha: float | None, explain: bool, form: str, **given: Any,
+) -> int:  # fmt: skip
+    """Find passages of a library's documentation by meaning and by words. Each is verified before it is shown."""
+    ranking: dict[str, Any] = {"limit": app.settings.limit, "alpha": alpha, "per_file": per_file}
+    with libraries.scope(_resolve(session, libraries, library_id).library) as index:
+        reply = await index.search(SearchQuery(" ".join(query), filters=filters_of(given), **ranking))
+        return show_reply(session, reply, hits.documents_json(reply), form, explain)
+
+
+@library.command("get", epilog='Example: kiwi library get vite "configure a proxy" --tokens 3000')
+@ID
+@click.argument("topic", nargs=-1)
+@option("--tokens", type=click.IntRange(MIN_TOKENS), default=5_000, help="Most tokens of the answer.")
+@option("--continuation", default="", help="Of the last answer, for the next part.")
+async def get(
+    session: Session, app: Services, libraries: Libraries, library_id: str, topic: tuple[str, ...], tokens: int,
+    continuation: str,
+) -> None:  # fmt: skip
+    """Print the parts of a library's documentation that are about a TOPIC. Default: how to begin."""
+    resolved = _resolve(session, libraries, library_id)
+    answer = await get_docs(app, libraries, resolved, " ".join(topic), tokens=tokens, continuation=continuation)
+    session.print_data(
+        answer.data, [render.safe(agents.library_block(chunk)) + "\n" for chunk in answer.data["chunks"]]
+    )
+    if following := answer.data["continuationToken"]:
+        session.notify(f"there is more; repeat the command with --continuation {following}")

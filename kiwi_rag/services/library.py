@@ -1,0 +1,146 @@
+"""The libraries of this user, and the scope in which a call uses the documents of one.
+
+A caller names a library by its id. This module resolves the id and enters the scope of the library's collection; no
+interface passes the name of a collection, and no store is opened for a name that a caller gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
+from functools import cached_property
+from pathlib import Path
+
+from kiwi_rag.services import ClosesOpened, Services
+from kiwi_rag.services.documents import DocumentIndex
+from kiwi_rag.sources.library.discover import LibrarySource
+from kiwi_rag.sources.library.record import Library, LibraryRecords
+from kiwi_rag.sources.library.versions import Resolution, rank, resolve
+
+TIER = "library"
+_SCOPE: ContextVar[Library | None] = ContextVar("kiwi_library", default=None)
+"""The library whose collection this call uses; None: the workspace's, which is the global one."""
+
+
+class LibraryIndex(DocumentIndex):
+    """The index of one version of a library.
+
+    Parameters
+    ----------
+    app
+        Settings, model and trust.
+    library
+        The record of the library.
+    """
+
+    kind = TIER
+
+    def __init__(self, app: Services, library: Library) -> None:
+        super().__init__(app, app.user_dir, "libraries", library.name)
+        self.library = library
+
+    @property
+    def name(self) -> str:
+        """The name of the collection."""
+        return self.library.name
+
+    @property
+    def root(self) -> Path:
+        """The folder with the documentation."""
+        return self.library.root
+
+    @property
+    def title(self) -> str:
+        """The id with the version."""
+        return self.library.canonical
+
+    @property
+    def source(self) -> LibrarySource:
+        """The files that are documentation, for one run."""
+        return LibrarySource.of(self.library, self.tier.policy.max_bytes)
+
+    @property
+    def index_command(self) -> str:
+        """The command that brings the index up to date."""
+        return f"kiwi library reindex {self.library.canonical}"
+
+
+class Libraries(ClosesOpened):
+    """The libraries of this user; what was opened is released by `close`.
+
+    Parameters
+    ----------
+    app
+        Settings, model and trust.
+    workspace
+        The index of documents that is meant outside of any library's scope.
+    """
+
+    def __init__(self, app: Services, workspace: DocumentIndex) -> None:
+        self._app, self._workspace = app, workspace
+        self._indexes: dict[Library, LibraryIndex] = {}
+        self._opened = AsyncExitStack()
+
+    @cached_property
+    def records(self) -> LibraryRecords:
+        """The records of the libraries."""
+        return LibraryRecords(self._app.user_dir / "libraries")
+
+    def all(self) -> Sequence[Library]:
+        """Return the libraries whose records can be read, by id. Blocking."""
+        return self.records.list()[0]
+
+    def find(self, name: str) -> Sequence[Library]:
+        """Return the libraries that a name may mean, the best match first. Blocking."""
+        return [candidate.library for candidate in rank(self.all(), name)]
+
+    def resolve(self, ref: str, version: str = "", path_context: Path | None = None) -> Resolution:
+        """Return the library and version that a caller means; `path_context` is a file of their project. Blocking.
+
+        Raises
+        ------
+        NoSuchLibrary, VersionNotIndexed
+            When there is none; another version is never taken in its place.
+        """
+        return resolve(self.all(), ref, version, path_context)
+
+    @contextmanager
+    def scope(self, library: Library) -> Iterator[LibraryIndex]:
+        """Use the collection of a library in the block, and in the tasks that it starts."""
+        token = _SCOPE.set(library)
+        try:
+            yield self._index_of(library)
+        finally:
+            _SCOPE.reset(token)
+
+    @property
+    def index(self) -> DocumentIndex:
+        """The index of the documents in scope: a library's, or the workspace's outside of any."""
+        library = _SCOPE.get()
+        return self._workspace if library is None else self._index_of(library)
+
+    def _index_of(self, library: Library) -> LibraryIndex:
+        if library not in self._indexes:
+            index = self._indexes[library] = LibraryIndex(self._app, library)
+            self._opened.push_async_callback(index.close)
+        return self._indexes[library]
+
+    async def remove(self, library: Library) -> None:
+        """Delete the index of a library, its record, and what was unpacked for it.
+
+        The documentation of a library that is indexed in place stays.
+
+        Raises
+        ------
+        UsageError
+            When its index is shared.
+        StoreBusy, StoreError
+            When another process writes to the index, or it cannot be deleted.
+        """
+        with self.scope(library) as index:
+            if index.is_indexed:
+                await index.delete_index()
+        self._indexes.pop(library, None)
+        await asyncio.to_thread(self.records.remove, library)

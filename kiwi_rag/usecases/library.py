@@ -1,0 +1,103 @@
+"""Adding a library from a folder or a package, and the state of its index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag import render
+from kiwi_rag.errors import DownloadFailed, NotFound
+from kiwi_rag.services.library import Libraries, LibraryIndex
+from kiwi_rag.sources.file_states import RunState
+from kiwi_rag.sources.library.download import Allow, Progress, download
+from kiwi_rag.sources.library.package import Package, locate, parse_origin
+from kiwi_rag.sources.library.record import PATH, Library
+from kiwi_rag.sources.library.unpack import unpack
+from kiwi_rag.usecases.status import collect_workspace_status
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A library that was added; ``notice`` says why not all of its documentation may be there."""
+
+    library: Library
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What to add: a folder, ``npm:NAME[@V]`` or ``pypi:NAME[@V]``; `id` and `version` replace what it says of itself.
+
+    ``from_folder`` is the project whose installed packages are meant. With `include`, only the files below these
+    folders are its documentation. With `code`, source code with documentation in it is indexed, too.
+    """
+
+    origin: str
+    from_folder: Path
+    id: str = ""
+    version: str = ""
+    include: Sequence[str] = ()
+    code: bool = False
+
+    def save(self, libraries: Libraries, allow: Allow, progress: Progress) -> Added:
+        """Store the documentation and its record; the index is updated after that. Blocking.
+
+        An npm package that is installed has all of its documentation. A Python package has it in its source archive,
+        which is downloaded in the version that is installed.
+
+        Raises
+        ------
+        UsageError
+            When it has no version, or its id or version is not allowed.
+        NotFound, DownloadFailed, ConsentRequired
+            When the package is neither installed nor to be had.
+        """
+        ecosystem, name, wanted = parse_origin(self.origin)
+        installed = self._installed()
+        if ecosystem == PATH or (ecosystem == "npm" and installed):
+            return Added(self._store(libraries, installed or locate(self.origin, self.from_folder)))
+        version = wanted or (installed.version if installed else "")
+        try:
+            with download(f"{ecosystem}:{name}" + (version and f"@{version}"), allow=allow, progress=progress) as found:
+                return Added(self._store(libraries, *found))
+        except (DownloadFailed, NotFound) as error:
+            if installed is None:
+                raise
+            notice = f"only what is installed was added: {error.message}"
+            return Added(self._store(libraries, installed), notice)
+
+    def _installed(self) -> Package | None:
+        with suppress(NotFound):
+            return locate(self.origin, self.from_folder)
+        return None
+
+    def _store(self, libraries: Libraries, package: Package, archive: Path | None = None) -> Library:
+        about: dict[str, Any] = {"id": self.id, "version": self.version, "include": self.include, "code": self.code}
+        library = package.library(libraries.records, **about)
+        if library.origin != PATH:
+            unpack(package, library.root, archive, code=self.code)
+        libraries.records.write(library)
+        return library
+
+
+_STATUS = {"": "NotStarted", RunState.BEGUN: "InProgress", RunState.COMPLETE: "Completed", RunState.PARTLY: "Failed"}
+"""The state of the last index run → the status of a library."""
+
+
+async def collect_library_status(index: LibraryIndex, *, brief: bool = False) -> Mapping[str, Any]:
+    """Return a library's record and the state of its index, JSON-ready; a `brief` one reads no document."""
+    library, stats = index.library, await collect_workspace_status(index, brief=brief)
+    states = index.tier.states if index.is_indexed else None
+    return {
+        "id": library.canonical,
+        **render.attributes(library, "title", "version", "origin"),
+        "aliases": list(library.aliases),
+        "root": str(library.root),
+        "status": _STATUS[stats["run"]],
+        "last_indexed": states.written_at() if states else "",
+        "commit": states.run_commit() if states else library.commit,
+        "stats": stats,
+    }
