@@ -114,7 +114,36 @@ _JOB_STATE = record(
     error=nullable(OBJECT),
 )
 
+_LINES: SchemaDict = {"type": "array", "items": INTEGER, "minItems": 2, "maxItems": 2}
+_CHUNK = record(
+    string="text title indexed_at signer key_id digest changed",
+    source=record(string="file commit", lines=_LINES, offset=nullable(_LINES)),
+    strings="heading",
+    number="score",
+)
+_DOCS = record(
+    string="library version",
+    chunks={"type": "array", "items": _CHUNK},
+    strings="notices",
+    close=nullable(BOOLEAN),
+    continuationToken=nullable(STRING),
+)
+_LIBRARIES = record(libraries={"type": "array", "items": record(string="id title version")})
+_LIBRARY = record(
+    string="id title version origin root last_indexed commit",
+    status={"type": "string", "enum": ["NotStarted", "InProgress", "Completed", "Failed"]},
+    strings="aliases",
+    stats=_STATS,
+)
+
 WHOLE = {
+    "resolve-library-id": _LIBRARIES,
+    "resolve_library_id": _LIBRARIES,
+    "query-docs": _DOCS,
+    "get_library_docs": _DOCS,
+    "list_projects": record(projects={"type": "array", "items": _LIBRARY}),
+    "project_status": _LIBRARY,
+    "reindex_project": _JOB_STATE,
     "kiwi_search": _ITEM_HITS,
     "kiwi_get": _CONTENT,
     "kiwi_validate": _FINDINGS,

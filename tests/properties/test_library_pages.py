@@ -42,5 +42,5 @@ def test_pages_are_the_whole_answer_and_none_is_too_large(texts: list[str], budg
 def test_a_long_chunk_is_divided_at_a_line_end() -> None:
     chunk = Chunk(_HIT, "one two three\nfour five six\nseven", 1, 3)
     page, following = page_of([chunk], 0, 9, _cost)
-    assert [part.text for part in page] == ["one two three\nfour five six\n"[: following]]
+    assert [part.text for part in page] == ["one two three\nfour five six\n"[:following]]
     assert page[0].text.endswith("\n")
