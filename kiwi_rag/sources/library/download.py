@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import base64
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PathDistribution
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, urljoin
 
-from kiwi_rag.sources.library.package import Package, locate
+from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, UsageError
+from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, parse_origin, python_package
+from kiwi_rag.sources.library.unpack import read_member
+
+if TYPE_CHECKING:
+    import httpx
+    from packaging.version import Version
 
 Allow = Callable[[str, str, int], None]
 """Is called with host, purpose and bytes to come (0: not known) before each connection; raises without consent."""
 Progress = Callable[[int, int], None]
 """Is called with the bytes that have arrived, and the bytes of the whole archive (0: not known)."""
+MAX_ARCHIVE = 200 << 20
+_MAX_ANSWER = 64 << 20
+
+
+class _Archive(NamedTuple):
+    """An archive in an index; ``package`` is what the index says of it, None where only the archive does."""
+
+    origin: str
+    version: str
+    url: str
+    digest: str
+    """The algorithm and the digest in hexadecimal digits."""
+    size: int = 0
+    package: Package | None = None
 
 
 @contextmanager
-def download(origin: str, *, allow: Allow, progress: Progress) -> Iterator[tuple[Package, Path]]:
+def download(
+    origin: str, *, allow: Allow, progress: Progress = lambda done, total: None, env: Mapping[str, str] = os.environ
+) -> Iterator[tuple[Package, Path]]:
     """Yield the package that ``npm:NAME[@V]`` or ``pypi:NAME[@V]`` names, and its archive for `unpack`.
 
-    Without a version it is the newest release. The archive is removed when the block ends.
+    Without a version it is the newest release. The indexes are those that `env` names as ``PIP_INDEX_URL`` and
+    ``npm_config_registry``, else pypi.org and registry.npmjs.org. The archive is removed when the block ends.
 
     Raises
     ------
@@ -27,10 +58,135 @@ def download(origin: str, *, allow: Allow, progress: Progress) -> Iterator[tuple
     DownloadFailed
         When the index cannot be reached or answers with something else.
     ArchiveRefused
-        When the archive differs from its digest, is too large, or cannot be read.
+        When the archive differs from its digest, is too large or cannot be read.
     """
-    allow(origin, "", 0)
-    progress(0, 0)
-    if origin:
-        raise NotImplementedError
-    yield locate(origin, Path()), Path()
+    ecosystem, name, version = parse_origin(origin)
+    with tempfile.TemporaryDirectory(prefix="kiwi-") as folder, _client(allow) as client:
+        try:
+            if ecosystem == "npm":
+                registry = env.get("npm_config_registry") or "https://registry.npmjs.org"
+                found = _find_npm(client, registry, name, version)
+            elif ecosystem == "pypi":
+                found = _find_pypi(client, env.get("PIP_INDEX_URL") or "https://pypi.org/simple", name, version)
+            else:
+                raise UsageError(f"{origin} is no package", hint="name one: npm:vite or pypi:fastapi")
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise DownloadFailed(f"the index does not describe {origin} as its protocol says") from error
+        path = Path(folder, "archive")
+        _fetch(client, found, path, progress)
+        yield found.package or _described(path, name, found.version), path
+
+
+def _client(allow: Allow) -> httpx.Client:
+    """Return a client that asks before each request, those after a redirect included."""
+    import httpx
+
+    def ask(request: httpx.Request) -> None:
+        if request.url.scheme not in ("https", request.extensions["scheme"]):
+            raise DownloadFailed(f"{request.url.host} is not to be reached without encryption")
+        allow(request.url.host, request.extensions["purpose"], request.extensions["bytes"])
+
+    return httpx.Client(event_hooks={"request": [ask]}, follow_redirects=True, max_redirects=5, timeout=30)
+
+
+def _receive(client: httpx.Client, url: str, purpose: str, size: int = 0, accept: str = "*/*") -> Iterator[bytes]:
+    """Yield what a server answers; no URL is quoted in an error, because it may have a password in it."""
+    import httpx
+
+    try:
+        parsed = httpx.URL(url)
+        extensions = {"purpose": purpose, "bytes": size, "scheme": parsed.scheme}
+        with client.stream("GET", parsed, headers={"Accept": accept}, extensions=extensions) as response:
+            if response.status_code in (404, 410):
+                raise NotFound(f"{parsed.host} has none: {purpose}", hint="check the name and the version")
+            if response.status_code != 200:
+                raise DownloadFailed(f"{parsed.host} answers {response.status_code}: {purpose}", hint="try again later")
+            yield from response.iter_bytes()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        message = f"the index cannot be reached ({type(error).__name__}): {purpose}"
+        raise DownloadFailed(message, hint="check the network and the address of the index") from error
+
+
+def _json(client: httpx.Client, url: str, origin: str, accept: str) -> Any:
+    data = bytearray()
+    for part in _receive(client, url, f"look up {origin}", accept=accept):
+        data += part
+        if len(data) > _MAX_ANSWER:
+            raise DownloadFailed(f"the index answers over {_MAX_ANSWER >> 20} MiB for {origin}")
+    return json.loads(data)
+
+
+def _find_npm(client: httpx.Client, registry: str, name: str, version: str) -> _Archive:
+    """Look a version up: https://github.com/npm/registry/blob/main/docs/REGISTRY-API.md, ``getpackageversion``."""
+    origin = f"npm:{name}"
+    url = f"{registry.rstrip('/')}/{quote(name, safe='@')}/{quote(version or 'latest')}"
+    manifest = _json(client, url, f"{origin}@{version or 'latest'}", "application/json")
+    package, dist = npm_package(manifest, name), manifest["dist"]
+    if version not in ("", package.version):
+        raise DownloadFailed(f"the index answers with {origin}@{package.version} for {version}")
+    digests = [part.partition("-")[2] for part in dist["integrity"].split() if part.startswith("sha512-")]
+    digest = base64.b64decode(digests[0], validate=True).hex()
+    return _Archive(origin, package.version, urljoin(url, dist["tarball"]), f"sha512:{digest}", package=package)
+
+
+def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Archive:
+    """Look a source archive up: https://packaging.python.org/en/latest/specifications/simple-repository-api/."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    origin, url = f"pypi:{name}", f"{index.rstrip('/')}/{canonicalize_name(name)}/"
+    files = _json(client, url, origin, "application/vnd.pypi.simple.v1+json")["files"]
+    there = [(found, file) for file in files if (found := _version_of(file["filename"]))]
+    if version:
+        wanted = Version(version)
+    else:
+        current = [found for found, file in there if not file.get("yanked")]
+        wanted = max([one for one in current if not one.is_prerelease] or current)
+    archives = [file for found, file in there if found == wanted and file["filename"].endswith(".tar.gz")]
+    if not archives:
+        newest = ", ".join(map(str, sorted({found for found, _ in there}, reverse=True)[:10]))
+        raise NotFound(f"{origin} has no source archive of {wanted}; its newest versions are {newest}")
+    file = archives[0]
+    size = file.get("size")
+    digest = f"sha256:{file['hashes']['sha256']}"
+    return _Archive(origin, str(wanted), urljoin(url, file["url"]), digest, size if isinstance(size, int) else 0)
+
+
+def _version_of(filename: str) -> Version | None:
+    from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
+
+    try:
+        return parse_wheel_filename(filename)[1] if filename.endswith(".whl") else parse_sdist_filename(filename)[1]
+    except (InvalidSdistFilename, InvalidWheelFilename):
+        return None
+
+
+def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress) -> None:
+    """Download an archive to `path`, and compare its digest with that of the index."""
+    algorithm, _, expected = found.digest.partition(":")
+    digest, done = hashlib.new(algorithm), 0
+    with path.open("wb") as file:
+        for part in _receive(client, found.url, f"download {found.origin}@{found.version}", found.size):
+            done += len(part)
+            if done > MAX_ARCHIVE:
+                raise ArchiveRefused(f"the archive of {found.origin} is over {MAX_ARCHIVE >> 20} MiB")
+            digest.update(part)
+            file.write(part)
+            progress(done, found.size)
+    if digest.hexdigest() != expected.lower():
+        hint = "somebody may have changed it on its way: try another network"
+        raise ArchiveRefused(f"the archive of {found.origin} has not the digest that the index names", hint=hint)
+
+
+def _described(archive: Path, name: str, version: str) -> Package:
+    """Return the package that the metadata in a source archive describes."""
+    from packaging.version import Version
+
+    (archive.parent / "PKG-INFO").write_bytes(read_member(archive, "PKG-INFO", MAX_METADATA_BYTES))
+    try:
+        package = python_package(PathDistribution(archive.parent), name)
+        if Version(package.version) == Version(version):
+            return package
+    except (KeyError, TypeError, ValueError, UsageError) as error:
+        raise ArchiveRefused(f"the archive of pypi:{name} has no valid metadata") from error
+    raise ArchiveRefused(f"the archive of pypi:{name} is of version {package.version}, and not {version}")

@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import Distribution, MetadataPathFinder
 from pathlib import Path
@@ -21,15 +21,14 @@ from kiwi_rag.sources.workspace.config import git_folder, head_commit
 from kiwi_rag.storage.safe_open import read_optional
 
 MAX_METADATA_BYTES = 4 << 20
-_NAMES = {
-    "npm": re.compile(r"(?:@[a-z0-9~-][\w.~-]{0,99}/)?[a-z0-9~-][\w.~-]{0,99}", re.ASCII | re.IGNORECASE),
-    "pypi": re.compile(r"[a-z0-9](?:[\w.-]{0,98}[a-z0-9])?", re.ASCII | re.IGNORECASE),
-}
+_ECOSYSTEMS = ("npm", "pypi")
+_NAME = re.compile(r"(?:@[a-z0-9~-][\w.~-]{0,99}/)?[a-z0-9~-][\w.~-]{0,99}", re.ASCII | re.IGNORECASE)
 _REPOSITORY = re.compile(
-    r"(?:^|[/@.:])(?:github\.com|gitlab\.com|codeberg\.org)[/:]+(?!sponsors/)([\w.-]+)/([\w.-]+?)(?:\.git)?/?(?:[/#?].*)?$",
+    r"(?:(?:^|[/@.:])(?:github\.com|gitlab\.com|codeberg\.org)[/:]+|^(?:github:|gitlab:)?)"
+    r"(?!sponsors/)([\w-][\w.-]*)/([\w.-]+?)(?:\.git)?/?(?:[/#?].*)?$",
     re.ASCII,
 )
-_SHORTHAND = re.compile(r"(?:github:|gitlab:)?([\w-][\w.-]*)/([\w.-]+?)", re.ASCII)
+_REMOTE = re.compile(r"^\s*url = (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Package:
 
     ``origin`` is as in `Library`. ``version`` is empty where a folder does not tell it. ``folder`` has the files; None
     for a package that is not on this machine. ``files`` are paths below it, where other packages share the folder.
-    ``description`` is the text in the metadata of a Python distribution, which is its README.
+    ``texts`` has the README that a Python distribution has in its metadata.
     """
 
     origin: str
@@ -48,7 +47,7 @@ class Package:
     aliases: tuple[str, ...] = ()
     folder: Path | None = None
     files: tuple[str, ...] = ()
-    description: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     def library(
         self, records: LibraryRecords, *, id: str = "", version: str = "", include: Sequence[str] = (),
@@ -61,15 +60,15 @@ class Package:
         UsageError
             When it has no version and none is given, or one of them cannot be used.
         """
-        chosen = check_id(id or self.id)
         if not (version or self.version):
             raise UsageError(f"{self.folder} does not say which version it is", hint="name it: --version 1.0.0")
+        chosen, in_place = check_id(id or self.id), self.folder.resolve() if self.folder else Path("/")
         aliases = tuple(dict.fromkeys(name.lower() for name in (*self.aliases, chosen.rpartition("/")[2])))
-        draft = Library(chosen, check_version(version or self.version), self.title, aliases, self.origin, Path("/"))
-        is_path = self.origin == PATH and self.folder is not None
-        root = self.folder.resolve() if is_path and self.folder else records.files_of(draft)
-        commit, now = head_commit(root) if is_path else "", format_time(datetime.now(UTC))
-        return Library(chosen, draft.version, self.title, aliases, self.origin, root, tuple(include), code, commit, now)
+        named = (chosen, check_version(version or self.version), self.title, aliases, self.origin, in_place)
+        library = Library(*named, tuple(include), code, added_at=format_time(datetime.now(UTC)))
+        if self.origin == PATH:
+            return replace(library, commit=head_commit(in_place))
+        return replace(library, root=records.files_of(library))
 
 
 def parse_origin(text: str) -> tuple[str, str, str]:
@@ -81,11 +80,11 @@ def parse_origin(text: str) -> tuple[str, str, str]:
         When the name or the version is not allowed.
     """
     ecosystem, separator, rest = text.partition(":")
-    if not separator or ecosystem not in _NAMES:
+    if not separator or ecosystem not in _ECOSYSTEMS:
         return PATH, text, ""
     at = rest.find("@", 1)
     name, version = (rest[:at], check_version(rest[at + 1 :])) if at > 0 else (rest, "")
-    if not _NAMES[ecosystem].fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise UsageError(f"{name[:80]!r} cannot be the name of a package", hint=f"as in {ecosystem}:fastapi@0.121.0")
     return ecosystem, name, version
 
@@ -118,21 +117,16 @@ def _at(folder: Path) -> Package:
     """Return a folder of the user as a package; what it does not say of itself is empty, or from its name."""
     if not folder.is_dir():
         raise NotFound(f"{folder} is no folder", hint="name a folder, npm:NAME or pypi:NAME")
-    npm, python = (
-        _parsed(folder / "package.json", json.loads),
-        _parsed(folder / "pyproject.toml", tomllib.loads).get("project"),
-    )
-    project = python if isinstance(python, dict) else {}
-    urls = project.get("urls")
-    listed = [str(url) for url in urls.values()] if isinstance(urls, dict) else []
+    npm = _members(folder / "package.json", json.loads)
+    project = _table(_members(folder / "pyproject.toml", tomllib.loads), "project")
     git = git_folder(folder)
-    remote = re.findall(r"^\s*url = (\S+)", _text(git / "config"), re.MULTILINE) if git else []
-    version = next((v for v in (npm.get("version"), project.get("version")) if isinstance(v, str)), "")
-    names = [name for name in (npm.get("name"), project.get("name")) if isinstance(name, str)]
+    remotes = _members(git / "config", lambda text: {"urls": _REMOTE.findall(text)}).get("urls", []) if git else []
     own = re.sub(r"[^a-z0-9._~-]+", "-", folder.resolve().name.lower()).lstrip("._~-") or "folder"
-    known = _npm_id(npm, names[0]) if npm and names and "repository" in npm else ""
-    chosen = known or repository_id([*listed, *remote]) or f"/local/{own}"
-    return Package(PATH, version, chosen, plain_title(names[0] if names else own), tuple(names), folder)
+    names = [table["name"] for table in (npm, project) if isinstance(table.get("name"), str)]
+    versions = [table["version"] for table in (npm, project) if isinstance(table.get("version"), str)]
+    addresses = [_repository(npm)[0], *map(str, _table(project, "urls").values()), *remotes]
+    found = (repository_id(addresses) or f"/local/{own}", plain_title((names or [own])[0]), tuple(names))
+    return Package(PATH, (versions or [""])[0], *found, folder)
 
 
 def _npm(name: str, start: Path) -> Iterator[Package]:
@@ -143,7 +137,7 @@ def _npm(name: str, start: Path) -> Iterator[Package]:
         stored = sorted(modules.glob(f".pnpm/{name.replace('/', '+')}@*/node_modules/{name}"))
         for place in (modules / name, modules / ".pnpm/node_modules" / name, *stored):
             with suppress(NotFound):
-                yield npm_package(_parsed(place.resolve() / "package.json", json.loads), name, place.resolve())
+                yield npm_package(_members(place.resolve() / "package.json", json.loads), name, place.resolve())
 
 
 def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = None) -> Package:
@@ -157,27 +151,28 @@ def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = No
     version = manifest.get("version")
     if manifest.get("name") != name or not isinstance(version, str):
         raise NotFound(f"{folder} is not the package {name}")
-    aliases = (name, name.rpartition("/")[2])
-    return Package(f"npm:{name}", check_version(version), _npm_id(manifest, name), plain_title(name), aliases, folder)
+    url, directory = _repository(manifest)
+    named = (f"npm:{name}", check_version(version), _id_of(repository_id([url]), name, "npm", shared=bool(directory)))
+    return Package(*named, plain_title(name), (name, name.rpartition("/")[2]), folder)
 
 
-def _npm_id(manifest: Mapping[str, Any], name: str) -> str:
-    """Return the id from the address of the repository, unless the package is one of several in it."""
+def _repository(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the address of the repository that a ``package.json`` names, and the folder in it."""
     repository = manifest.get("repository")
     fields = repository if isinstance(repository, dict) else {"url": repository}
-    url = str(fields.get("url") or "")
-    short = _SHORTHAND.fullmatch(url)
-    found = f"/{short[1]}/{short[2]}".lower() if short else repository_id([url])
-    last = name.lower().rpartition("/")[2]
-    is_main = found.rpartition("/")[2].removesuffix(".js") == last.removesuffix(".js")
-    return found if found and (is_main or not fields.get("directory")) else f"/npm/{name.lower()}"
+    return str(fields.get("url") or ""), str(fields.get("directory") or "")
+
+
+def _id_of(repository: str, name: str, ecosystem: str, *, shared: bool) -> str:
+    """Return the repository as the id; of other packages than its main one in a `shared` repository, the name."""
+    first, last = (re.sub(r"[-_.]|\.js$", "", text.rpartition("/")[2].lower()) for text in (repository, name))
+    return repository if repository and (first == last or not shared) else f"/{ecosystem}/{name.lower()}"
 
 
 def _pypi(name: str, start: Path) -> Iterator[Package]:
     """Yield the distribution in the environments of the project, then in the active one."""
-    places = [
-        start.absolute() / name for start in (start.absolute(), *start.absolute().parents) for name in (".venv", "venv")
-    ]
+    folders = (start.absolute(), *start.absolute().parents)
+    places = [folder / environment for folder in folders for environment in (".venv", "venv")]
     places += [Path(os.environ[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)]
     for place in places:
         for site in (*sorted(place.glob("lib/python3*/site-packages")), *place.glob("Lib/site-packages")):
@@ -191,14 +186,14 @@ def python_package(found: Distribution, name: str, site: Path | None = None) -> 
     metadata: Any = found.metadata
     urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
     # The repository's own address is mostly the shortest: others lead to its issues and releases.
-    chosen = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
-    description = metadata.get("Description") or metadata.get_payload()
-    normal, title = re.sub(r"[-_.]+", "-", name).lower(), plain_title(str(metadata.get("Name") or name))
+    repository = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
+    normal = re.sub(r"[-_.]+", "-", name).lower()
+    chosen = _id_of(repository, normal, "pypi", shared=any("/tree/" in url for url in urls))
+    readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
+    text = str(metadata.get("Description") or metadata.get_payload() or "")
+    named = (f"pypi:{normal}", check_version(found.version), chosen)
     files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
-    own = chosen or f"/pypi/{normal}"
-    return Package(
-        f"pypi:{normal}", check_version(found.version), own, title, (normal, name), site, files, str(description or "")
-    )
+    return Package(*named, plain_title(str(metadata.get("Name") or name)), (normal, name), site, files, {readme: text})
 
 
 def repository_id(urls: Sequence[str]) -> str:
@@ -215,16 +210,18 @@ def plain_title(text: str) -> str:
     return "".join(c for c in text if c.isprintable())[:200]
 
 
-def _text(path: Path) -> str:
-    data = read_optional(path, MAX_METADATA_BYTES)
-    return "" if data is None or len(data) > MAX_METADATA_BYTES else data.decode("utf-8", "replace")
-
-
-def _parsed(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+def _members(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
     """Return the members of a file that need not exist; raise `SourceUnreadable` when it cannot be parsed."""
-    text = _text(path)
+    data = read_optional(path, MAX_METADATA_BYTES)
+    if data is None:
+        return {}
     try:
-        parsed = parse(text) if text else {}
+        parsed = parse(data.decode())
     except (ValueError, RecursionError) as error:
-        raise SourceUnreadable(f"{path} cannot be parsed: {error}", hint="correct or remove it") from None
+        raise SourceUnreadable(f"{path} cannot be parsed", hint="correct it, or remove it") from error
     return parsed if isinstance(parsed, dict) else {}
+
+
+def _table(members: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = members.get(name)
+    return found if isinstance(found, dict) else {}

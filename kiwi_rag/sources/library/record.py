@@ -1,4 +1,4 @@
-"""The libraries of this user: one JSON file each, named after the library's collection.
+"""The libraries of this user: one JSON file each, a list of one, named after the library's collection.
 
 What was unpacked from a package stands beside its record, in a folder of the same name. A folder that the user named
 is indexed where it stands.
@@ -6,20 +6,22 @@ is indexed where it stands.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kiwi_rag.errors import KiwiError, MalformedEnvelope, NoSuchLibrary, StoreCorrupt, UsageError
+from kiwi_rag.errors import KiwiError, NoSuchLibrary, StoreCorrupt, UsageError
 from kiwi_rag.model import sha256_hex
-from kiwi_rag.signing.dsse import strict_json
 from kiwi_rag.signing.statement import check_collection, is_nameable
 from kiwi_rag.storage.atomic import atomic_write, remove_folder
 from kiwi_rag.storage.safe_open import read_optional
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MAX_BYTES = 1 << 16
 PATH = "path"
@@ -27,7 +29,7 @@ PATH = "path"
 _ID = re.compile(r"(?:/[a-z0-9@][a-z0-9._~-]{0,99}){2,6}")
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,63}")
 _ORIGIN = re.compile(r"path|(?:npm|pypi):[\w@./~-]{1,214}", re.ASCII)
-_ESCAPES = {"/": "__", ".": "_p", "@": "_v", "-": "-"}
+_ESCAPES = {"/": "__", ".": "_p", "@": "_v"}
 _LONGEST, _KEPT = 64, 30
 
 
@@ -51,6 +53,14 @@ class Library:
     code: bool = False
     commit: str = ""
     added_at: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` where a member has no valid value."""
+        texts = (self.title, self.commit, self.added_at, str(self.root), *self.aliases)
+        is_valid = _ORIGIN.fullmatch(self.origin) and self.root.is_absolute() and all(map(is_nameable, self.include))
+        is_normal = check_id(self.id) == self.id and check_version(self.version) == self.version
+        if not (is_valid and is_normal and all(text.isprintable() for text in texts)):
+            raise UsageError(f"{self.canonical} cannot be recorded as a library", hint="name another folder or title")
 
     @property
     def canonical(self) -> str:
@@ -102,20 +112,16 @@ def check_version(text: str) -> str:
 
 
 def collection_name(canonical: str) -> str:
-    """Return the name of the collection of the library with this canonical id; no two ids give the same.
+    """Return the name of the collection of the library with this canonical id (ASCII); no two ids give the same.
 
     Letters in lower case, digits and ``-`` stand for themselves, and anything else is escaped with ``_``. Of a result
     that is too long only the beginning remains, with ``_z``, which is no escape, and 128 bits of a digest.
     """
     plain = canonical.removeprefix("/")
-    escaped = "".join(c if re.fullmatch(r"[a-z0-9]", c) else _ESCAPES.get(c, _hex(c)) for c in plain)
+    escaped = re.sub(r"[^a-z0-9-]", lambda found: _ESCAPES.get(found[0]) or f"_{ord(found[0]):02x}", plain)
     if len(escaped) > _LONGEST:
         escaped = f"{escaped[:_KEPT]}_z{sha256_hex(canonical.encode())[:32]}"
     return check_collection(escaped)
-
-
-def _hex(character: str) -> str:
-    return "".join(f"_{byte:02x}" for byte in character.encode())
 
 
 @dataclass(frozen=True)
@@ -145,11 +151,11 @@ class LibraryRecords:
         if data is None:
             raise NoSuchLibrary()
         try:
-            library = _parse(data)
-        except (MalformedEnvelope, UsageError, ValueError, TypeError) as error:
+            (library,) = _adapter().validate_json(data)
+        except (ValueError, UsageError) as error:  # of pydantic, which quotes the file, or of a check
             raise _damaged(path) from error
         is_misplaced = library.origin != PATH and library.root != self.folder / name
-        if library.name != name or is_misplaced:
+        if library.name != name or is_misplaced or len(data) > MAX_BYTES:
             raise _damaged(path)
         return library
 
@@ -166,9 +172,7 @@ class LibraryRecords:
 
     def write(self, library: Library) -> None:
         """Write a library's record, in place of an older one."""
-        members = {**asdict(library), "root": str(library.root)}
-        data = json.dumps(members, indent=2, ensure_ascii=False).encode() + b"\n"
-        _parse(data)
+        data = _adapter().dump_json([library], indent=2) + b"\n"
         atomic_write(self.folder / f"{library.name}.json", data)
 
     def remove(self, library: Library) -> None:
@@ -178,29 +182,13 @@ class LibraryRecords:
             remove_folder(self.files_of(library))
 
 
+@cache
+def _adapter() -> TypeAdapter[list[Library]]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(list[Library], config=ConfigDict(strict=True, extra="forbid"))
+
+
 def _damaged(path: Path) -> StoreCorrupt:
     hint = f"remove it and add the library again: rm {shlex.quote(str(path))}"
     return StoreCorrupt(f"{path} is not a valid record of a library", hint=hint)
-
-
-def _parse(data: bytes) -> Library:
-    """Parse a record; raise `ValueError`, or an error of a check, for any that `write` does not write."""
-    members = strict_json(data, "the record")
-    names = {field.name for field in fields(Library)}
-    if len(data) > MAX_BYTES or not isinstance(members, dict) or set(members) != names:
-        raise ValueError("it does not have exactly the members of a record")
-    lists = {name: members.pop(name) for name in ("aliases", "include")}
-    code, root = members.pop("code"), Path(str(members["root"]))
-    texts = [*members.values(), *(entry for entries in lists.values() for entry in entries)]
-    if not isinstance(code, bool) or not all(isinstance(text, str) and text.isprintable() for text in texts):
-        raise ValueError("a member has the wrong type")
-    if (
-        not _ORIGIN.fullmatch(members["origin"])
-        or not root.is_absolute()
-        or not all(map(is_nameable, lists["include"]))
-    ):
-        raise ValueError("a member has no valid value")
-    if check_id(members["id"]) != members["id"] or check_version(members["version"]) != members["version"]:
-        raise ValueError("the id or the version is not in its normal form")
-    tuples = {name: tuple(entries) for name, entries in lists.items()}
-    return Library(**{**members, **tuples, "code": code, "root": root})
