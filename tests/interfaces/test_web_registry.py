@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
 from urllib.parse import quote
 
@@ -16,10 +15,9 @@ import pytest
 
 from kiwi_rag.services import Services
 from kiwi_rag.validation.audit import AuditEvent
-from tests.interfaces.conftest import Kiwi, note, wait_until
+from tests.interfaces.conftest import Kiwi, note, signed_in, wait_until, with_token
 from tests.interfaces.test_serve import at, serving
 from tests.interfaces.test_skill import FILES, write_skill
-from tests.interfaces.test_web import with_token
 
 ADA, BOB = "ada@acme.example", "bob@acme.example"
 NOTE, SKILL = "knowledge:acme/note", "skill:acme/canary-release"
@@ -70,20 +68,6 @@ def publisher(user: Kiwi, owner: psycopg.Connection) -> Kiwi:
     """The same user, whose connection may only publish."""
     url = user.extra["OWNER_URL"].replace("postgres@", "pub@")
     return Kiwi(user.home, user.cwd, {**user.extra, "KIWI_REGISTRY_URL": url})
-
-
-@pytest.fixture(scope="module")
-def browser(user: Kiwi) -> Iterator[httpx.Client]:
-    with signed_in(user) as client:
-        yield client
-
-
-@contextmanager
-def signed_in(user: Kiwi) -> Iterator[httpx.Client]:
-    url = user.json("status")["service"]["url"]
-    with httpx.Client(base_url=url, headers={"Origin": url}, follow_redirects=True, timeout=60) as client:
-        assert client.get(user.run("ui", "--no-browser").stdout.strip()).status_code == 200
-        yield client
 
 
 def text_of(page: httpx.Response) -> str:
@@ -160,7 +144,8 @@ def test_a_signer_from_enrolment_to_revocation(
     item = browser.get("/item?ref=acme/bobs")
     key = re.search(r'href="/registry#key-(\w{16})"', item.text)
     assert key and "Bob says so." in item.text
-    question = f"of {BOB}? This cannot be undone. It hides 1 item."
+    lost = "It hides 1 item of the registry, and 1 item of this machine will no longer be shown."
+    question = f"of {BOB}? This cannot be undone. {lost}"
     done = confirmed(browser, "/registry/revoke", question, who=key[1], reason="laptop stolen")
     assert f"of {BOB} was revoked." in done and f"{BOB} compromised" in done
     gone = browser.get("/item?ref=acme/bobs")
@@ -296,7 +281,7 @@ def test_a_changed_file_says_so_and_shows_what_was_signed(user: Kiwi, browser: h
 
 
 def test_a_reader_sees_no_forms_and_which_role_is_needed(user: Kiwi, browser: httpx.Client) -> None:
-    for reader in with_token(user, str(browser.base_url), "reader"):
+    for reader in with_token(user, "reader"):
         for path in ("/registry", f"/item?ref={NOTE}@registry"):
             page = reader.get(path)
             assert 'method="post"' not in page.text

@@ -15,8 +15,9 @@ from kiwi_rag.http.web.index_runs import Indexing, estimate_cost, what_leaves
 from kiwi_rag.http.web.page import Form
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.jobs import Jobs
-from kiwi_rag.mcp.workspace import index_work, read_history
+from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
+from kiwi_rag.usecases.index_history import read_history
 
 REMOTE = {"KIWI_EMBEDDING_PROVIDER": "openai", "KIWI_EMBEDDING_BASE_URL": "https://embed.example/v1"}
 OLLAMA = {"KIWI_EMBEDDING_PROVIDER": "ollama", "KIWI_EMBEDDING_MODEL": "nomic-embed-text"}
