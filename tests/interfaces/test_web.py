@@ -13,9 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kiwi_rag.config import Settings
 from kiwi_rag.http.web.search import editor_address
 from kiwi_rag.search.ranking import default_weights
-from tests.interfaces.conftest import Kiwi, wait_until
+from tests.interfaces.conftest import Kiwi, note, wait_until
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
 
@@ -358,6 +359,26 @@ def test_an_error_is_a_page_with_what_to_do_next(browser: httpx.Client) -> None:
         assert "→" in page.text
 
 
+def test_an_unknown_address_is_a_page_for_a_person_and_json_for_a_program(browser: httpx.Client) -> None:
+    for path, status in (("/no-such-page", 404), ("/<b>", 404), ("/sources/delete", 405)):
+        page = browser.get(path)
+        assert page.status_code == status, path
+        assert 'role="search"' in page.text and '<a href="/settings"' in page.text and "<b>" not in page.text
+    assert "There is no page /no-such-page" in browser.get("/no-such-page").text
+    for path, status in (("/api/v1/no-such", 404), ("/api/v1/publish", 405)):
+        answer = browser.get(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, "not-found")
+    assert browser.get("/sources/delete").headers["allow"] == "POST"
+
+
+def test_home_says_when_a_tier_was_indexed_and_settings_what_each_is(browser: httpx.Client) -> None:
+    page = browser.get("/").text
+    assert re.search(r"<h3>project</h3>(?:(?!</article>).)*last indexed <time", page, re.DOTALL)
+    assert (
+        f"<small>{Settings.__dataclass_fields__['deadline'].metadata['what']}</small>" in browser.get("/settings").text
+    )
+
+
 def test_another_address_needs_a_token_first(kiwi: Kiwi, tmp_path: Path) -> None:
     kiwi.run("init")
     run = tmp_path / "run"
@@ -507,6 +528,36 @@ def test_home_shows_workspaces_and_mends_what_needs_attention(browser: httpx.Cli
     ended(browser, notes)
     page = browser.get("/").text
     assert "last commit bbbbbbbbbbbb" in page and "older commit" not in page and "is checked out" not in page
+
+
+def test_items_of_an_added_workspace_are_found_and_shown(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    there = replace(user, cwd=notes)
+    path = there.write("knowledge/acme/pager.md", note(extra="Whoever has the pager wakes it again."))
+    command = f'<code class="copy">kiwi --project {notes} index</code>'
+    assert command in browser.get("/").text and command in browser.get("/sources").text
+    there.run("add", str(path))
+    assert "<p>1 item</p>" in browser.get("/").text and "<dt>Items</dt><dd>1</dd>" in browser.get("/sources").text
+    question = {"q": "who wakes the staging cluster"}
+    for scope, found in (("", True), ("project", True), (str(notes), True), ("user", False), (str(user.cwd), False)):
+        page = browser.get("/search", params=question | {"scope": scope}).text
+        assert ("Items of notes" in page) is found, scope
+    page = browser.get("/search", params=question | {"kind": "knowledge"}).text
+    own = page.partition('aria-label="Items of notes"')[2]
+    address = re.search(r'href="(/item[^"]+)"', own)
+    assert address and f'href="vscode://file{path}:' in own
+    item = browser.get(html.unescape(address[1]))
+    assert "✓ verified just now" in item.text and f'href="vscode://file{path}:1"' in item.text
+    assert browser.get(html.unescape(address[1]).partition("&")[0]).status_code == 404
+    assert browser.get("/item", params={"ref": "acme/pager", "root": "/etc"}).status_code == 404
+    there.run("delete", "acme/pager", "--yes")
+
+
+def test_a_run_of_the_command_is_in_the_history(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    before = browser.get("/indexing").text.count("<tr data-seconds")
+    replace(user, cwd=notes).run("workspace", "index", "--file", "readme.md")
+    page = browser.get("/indexing").text
+    assert page.count("<tr data-seconds") == before + 1
+    assert "1 named files" in page
 
 
 def test_an_index_is_deleted_only_when_its_loss_is_confirmed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:

@@ -19,7 +19,7 @@ from tests.interfaces.conftest import Kiwi, note, signed_in, wait_until, with_to
 from tests.interfaces.test_serve import at, serving
 from tests.interfaces.test_skill import FILES, write_skill
 
-ADA, BOB = "ada@acme.example", "bob@acme.example"
+ADA, BOB, EVE = "ada@acme.example", "bob@acme.example", "eve@acme.example"
 NOTE, SKILL = "knowledge:acme/note", "skill:acme/canary-release"
 HOSTILE = "It <b>wakes</b> & sleeps."
 
@@ -155,6 +155,21 @@ def test_a_signer_from_enrolment_to_revocation(
     records = user.json("audit", "show")
     assert [record["details"]["outcome"] for record in records if record["ref"] == "/registry/revoke"] == ["ok"]
     assert "was revoked already" in confirmed(browser, "/registry/revoke", BOB, who=key[1])
+
+
+def test_trust_in_a_key_ends_after_a_confirmation(browser: httpx.Client, user: Kiwi) -> None:
+    user.run("keys", "new", "eve", "--principal", EVE)
+    put(user, "eves", "1.0.0", "Eve says so.", "--key", "eve")
+    assert "Eve says so." in browser.get("/item?ref=acme/eves").text
+    page = browser.get("/registry").text.partition('id="trusted"')[2]
+    key = re.search(rf'name="who" value="(\w+)"><button[^>]*the key of {EVE}"', page)
+    assert key
+    question = f"of {EVE}? 1 item of this machine will no longer be shown"
+    done = confirmed(browser, "/registry/untrust", question, who=key[1])
+    assert f"The key of {EVE} was removed from your trust file. To trust it again: kiwi trust add " in done
+    assert key[1] not in browser.get("/registry").text
+    assert "Eve says so." not in browser.get("/item?ref=acme/eves").text
+    assert browser.post("/registry/untrust", data={"who": key[1]}).status_code == 404
 
 
 def test_what_cannot_be_done_says_why(browser: httpx.Client) -> None:

@@ -64,15 +64,17 @@ def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
 
 def refuse(request: Request, error: Exception) -> Response:
     """Answer a request for an address or a method that no route has: a person gets a page, a program JSON."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
+    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
     path = render.safe(request.url.path[:200])
     if status == 404:
         found = NotFound(f"There is no page {path}", hint="search for it above, or choose a page in the menu")
     else:
         found = NotFound(f"{path} cannot be opened by its address", hint="go to the page whose form leads there")
     if request.url.path.startswith(_PROGRAMS):
-        return JSONResponse({"error": found.as_dict()}, status)
-    return _render(request, Page("error.html", {"error": found.as_dict()}, status))
+        return JSONResponse({"error": found.as_dict()}, status, headers)
+    answer = _render(request, Page("error.html", {"error": found.as_dict()}, status))
+    answer.headers.update(headers or {})
+    return answer
 
 
 class _Cached(StaticFiles):
