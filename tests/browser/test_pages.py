@@ -18,7 +18,7 @@ PAGES = {
     "home": "/",
     "search-empty": "/search",
     "search": "/search?q=undo+a+bad+release&explain=on",
-    "search-documents": "/search?q=how+do+I+prime+the+pump&scope=workspace",
+    "search-documents": "/search?q=how+do+I+prime+the+pump&scope=workspaces",
     "item": "/item?ref=directive:acme/deploy/rollback",
     "add": "/add",
     "add-found": "/add?chosen={project}",
@@ -29,7 +29,7 @@ PAGES = {
     "stores": "/stores",
     "settings": "/settings",
 }
-ERRORS = {"/item?ref=none": "404"}
+ERRORS = {"/item?ref=none": "404", "/no-such-page": "404"}
 _VIEWS = [(scheme, width) for scheme in ("light", "dark") for width in (360, 768, 1280, 1920)]
 VIEWS = _VIEWS if size(4) == 4 else [("light", 360)]
 """All of them in `make soak` and `make test-browser`."""

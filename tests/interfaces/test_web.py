@@ -461,7 +461,7 @@ def test_the_folder_browser_stays_below_its_roots(browser: httpx.Client, user: K
 
 def test_what_was_found_is_shown_before_it_is_indexed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
     page = browser.get("/add", params={"chosen": str(notes)}).text
-    assert "2 .md, 1 .txt" in page and re.search(r"about 1 passages, [\d.]+ s on this machine", page)
+    assert "2 .md, 1 .txt" in page and re.search(r"about 1 passage, [\d.]+ s on this machine", page)
     assert "<code>docs</code> has the most pages: 1" in page or "<code>the folder itself</code>" in page
     assert "Nothing leaves this machine" in page and 'value="team-notes"' in page
     assert "items of its own" not in page

@@ -106,7 +106,7 @@ def test_the_overview_says_what_the_registry_holds(browser: httpx.Client) -> Non
     assert "embedded" in said and "It answers. It runs until it is stopped." in said
     assert "2 items in 3 versions, 1 active signer" in said
     assert "No item waits for the index." in said
-    assert f"{ADA} active * (directive, script, knowledge, skill) always" in said
+    assert f"{ADA} active May sign * (directive, script, knowledge, skill) Valid always" in said
 
 
 def test_what_the_gate_refused_is_listed(user: Kiwi, browser: httpx.Client) -> None:
