@@ -178,10 +178,10 @@ def remove_signer(app: Services, who: str) -> Signer:
 
 
 async def describe_loss(app: Services, signer: Signer) -> str:
-    """Return what is no longer shown when a key is not trusted, as far as it is on this machine."""
-    stores = [app.local(name).store for name in app.source_names("local")]
-    count = sum([len(await store.list(Filters(signer=signer.key_id))) for store in stores])
-    return f"{counted(count, 'items')} of this machine will no longer be shown"
+    """Return how many items of the local tiers are no longer shown when a key is not trusted, in words."""
+    names = app.source_names("local")
+    count = sum([len(await app.local(name).store.list(Filters(signer=signer.key_id))) for name in names])
+    return f"{counted(count, 'items')} in the local tiers ({', '.join(names)}) will no longer be shown"
 
 
 def read_project_trust(app: Services) -> tuple[Path, str, Sequence[Signer]]:

@@ -144,7 +144,7 @@ def test_a_signer_from_enrolment_to_revocation(
     item = browser.get("/item?ref=acme/bobs")
     key = re.search(r'href="/registry#key-(\w{16})"', item.text)
     assert key and "Bob says so." in item.text
-    lost = "It hides 1 item of the registry, and 1 item of this machine will no longer be shown."
+    lost = "It hides 1 item of the registry, and 1 item in the local tiers (project, user) will no longer be shown."
     question = f"of {BOB}? This cannot be undone. {lost}"
     done = confirmed(browser, "/registry/revoke", question, who=key[1], reason="laptop stolen")
     assert f"of {BOB} was revoked." in done and f"{BOB} compromised" in done
@@ -164,7 +164,7 @@ def test_trust_in_a_key_ends_after_a_confirmation(browser: httpx.Client, user: K
     page = browser.get("/registry").text.partition('id="trusted"')[2]
     key = re.search(rf'name="who" value="(\w+)"><button[^>]*the key of {EVE}"', page)
     assert key
-    question = f"of {EVE}? 1 item of this machine will no longer be shown"
+    question = f"of {EVE}? 1 item in the local tiers (project, user) will no longer be shown"
     done = confirmed(browser, "/registry/untrust", question, who=key[1])
     assert f"The key of {EVE} was removed from your trust file. To trust it again: kiwi trust add " in done
     assert key[1] not in browser.get("/registry").text

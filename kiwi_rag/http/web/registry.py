@@ -154,7 +154,7 @@ class Registry(PageGroup):
     async def untrust(self, form: Form) -> Done:
         """Remove a key from this user's trust file."""
         signer = trust.find_signer(self._app, form.get("who", ""))
-        loss = f"{await trust.describe_loss(self._app, signer)}, nor what it signed in the registry"
+        loss = f"{await trust.describe_loss(self._app, signer)}, nor what it signed elsewhere"
         confirm(form, f"Stop trusting the key {signer.key_id[:16]}… of {signer.principal}? {loss}.", "Stop trusting it")
         trust.remove_signer(self._app, signer.key_id)
         again = f"To trust it again: {signer.trust_command()}"
