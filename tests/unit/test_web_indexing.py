@@ -113,7 +113,8 @@ def test_the_list_of_workspaces_is_read_when_it_has_changed(tmp_path: Path, monk
 class Hanging:
     """A workspace whose run does not end before it is stopped."""
 
-    config = SimpleNamespace(root=Path("/srv/notes"))
+    root = Path("/srv/notes")
+    config = SimpleNamespace(root=root)
 
     async def writer(self, *, rebuild: bool) -> object:
         return object()
