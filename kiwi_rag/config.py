@@ -95,6 +95,11 @@ class Origin:
     source: str
 
     @property
+    def what(self) -> str:
+        """What the setting is, in a line."""
+        return str(_FIELDS[self.name].metadata["what"])
+
+    @property
     def shown(self) -> str:
         """The value, or a mask where it is a secret."""
         return "(set)" if self.value and _FIELDS[self.name].metadata["secret"] else str(self.value)

@@ -159,7 +159,8 @@ async def status(session: Session, _app: Services, libraries: Libraries, library
 async def reindex(session: Session, app: Services, libraries: Libraries, library_id: str, rebuild: bool) -> int:
     """Update the index of a library. Only changed files are read and embedded."""
     with libraries.scope(_resolve(session, libraries, library_id).library) as index:
-        return await update_index(session, app, index, await index.writer(ask_passphrase, rebuild=rebuild))
+        writer = await index.writer(ask_passphrase, rebuild=rebuild)
+        return await update_index(session, app, index, writer, rebuild=rebuild)
 
 
 @library.command(epilog="Example: kiwi library remove /vitejs/vite@7.0.0")

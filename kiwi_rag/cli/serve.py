@@ -157,7 +157,7 @@ async def _attend(
             context.warm()
             service = Service(Commands(handler), idle_seconds, Api(context), tokens, names)
             async with contextlib.aclosing(workspaces := Workspaces(context, apps)):
-                service.add(web.routes(context, workspaces))
+                service.add(web.routes(context, workspaces), web.refuse)
                 await service.serve(*listening)
     finally:
         handler.close()

@@ -122,14 +122,14 @@ def init(session: Session, folder: Path) -> None:
 
 
 @command("config", epilog="Example: kiwi config --resolved")
-@option("--resolved", is_flag=True, help="Also show the source of each value.")
+@option("--resolved", is_flag=True, help="Also show the source of each value, and what it is.")
 def show_config(session: Session, resolved: bool) -> None:
     """Show the current settings: defaults < ~/.ai/config.yaml < .ai/config.yaml < KIWI_* < flags."""
     found = session.app().resolved
     for notice in found.notices:
         session.notify(notice)
-    lines = (f"{o.name}: {o.shown}" + (f"  # {o.source}" if resolved else "") for o in found.origins)
-    data = {o.name: {"value": o.shown, "from": o.source} for o in found.origins}
+    lines = (f"{o.name}: {o.shown}" + (f"  # {o.source}: {o.what}" if resolved else "") for o in found.origins)
+    data = {o.name: {"value": o.shown, "from": o.source, "what": o.what} for o in found.origins}
     session.print_data(data, map(render.safe, lines))
 
 

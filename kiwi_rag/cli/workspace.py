@@ -29,6 +29,7 @@ from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import filters_of, items
+from kiwi_rag.usecases.index_history import recorded_run
 from kiwi_rag.usecases.status import collect_workspace_status
 
 if TYPE_CHECKING:
@@ -100,18 +101,25 @@ async def index(
         root = opened.config.root.resolve()
         session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
     report_old_index(session, opened.old_catalog)
-    return await update_index(session, app, opened, writer, paths, prune=prune)
+    return await update_index(session, app, opened, writer, paths, prune=prune, rebuild=rebuild)
 
 
 async def update_index(
     session: Session, app: Services, index: DocumentIndex, writer: IngestContext, paths: list[str] | None = None,
-    *, prune: bool = False,
+    *, prune: bool = False, rebuild: bool = False,
 ) -> int:  # fmt: skip
-    """Update an index from all files, or those at `paths`, with progress and a report; return the exit code."""
-    with session.progress_bar("words" if index.tier.words_first else "index documents", "files") as planned:
+    """Update an index from all files, or those at `paths`, with progress and a report; return the exit code.
+
+    The run is recorded in the history; `rebuild` says there that the index was emptied first.
+    """
+    with (
+        recorded_run(app.user_dir, index.root, named=len(paths or ()), rebuild=rebuild) as report,
+        session.progress_bar("words" if index.tier.words_first else "index documents", "files") as planned,
+    ):
         begin = planned if session.shows_progress else partial(_progress_lines, session)
         embedding = partial(begin, stage="vectors", unit="passages")
-        report = await index.update(writer, paths, Callbacks(begin, embedding=embedding), prune=prune)
+        callbacks = Callbacks(begin, embedding=embedding, report=lambda: report)
+        await index.update(writer, paths, callbacks, prune=prune)
     return _report(session, app, index, report)
 
 

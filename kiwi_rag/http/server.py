@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -53,9 +54,10 @@ class Service:
         protected = AccessControl(self._app, tokens, self._logins, names, reader_posts=api.reader_posts)
         self._server = _Server(uvicorn_config(self._counted(protected)), self.stop, self._is_idle)
 
-    def add(self, pages: Sequence[BaseRoute]) -> None:
-        """Add the routes of the web interface."""
+    def add(self, pages: Sequence[BaseRoute], refuse: Callable[[Request, Exception], Response]) -> None:
+        """Add the routes of the web interface, and the answer for addresses and methods that no route has."""
         self._app.router.routes.extend(pages)
+        self._app.add_exception_handler(HTTPException, refuse)
 
     async def serve(self, *listening: socket.socket) -> None:
         """Serve until a client or a signal stops it, or it was idle for too long; finish the running commands."""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from kiwi_rag import render
@@ -24,10 +19,8 @@ from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.render.hits import INDEX_COMMAND
 from kiwi_rag.services.documents import DocumentIndex
-from kiwi_rag.signing.statement import format_time
-from kiwi_rag.sources.source import SyncReport
-from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.usecases import search_page
+from kiwi_rag.usecases.index_history import recorded_run
 from kiwi_rag.usecases.status import collect_workspace_status
 
 _SEARCH_INPUTS: dict[str, Schema] = {
@@ -83,8 +76,6 @@ async def workspace_index_stats(
 _INDEXING, _REBUILDING, _UPDATING = "re-index documents", "rebuild the index of documents", "update files"
 _COUNTED = ("indexed", "unchanged", "removed", "moved", "skipped", "failed")
 PASSAGES = "passages"
-HISTORY_BYTES = 1 << 18
-"""Size of the history of runs from which it is moved aside: about 800 runs."""
 SHOWN = 20
 """Files that an answer's text lists; its data list all."""
 
@@ -154,43 +145,20 @@ def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:
 def index_work(
     context: ServerContext, workspace: DocumentIndex, paths: Sequence[str] | None = None, *, rebuild: bool = False
 ) -> Work:
-    """Return a run over all files of an index, or those at `paths`, as the work of a job; its end is recorded.
-
-    Its record has the counts of the report, ``outcome`` (``done``, ``stopped`` or ``failed``), and ``named``, which is
-    how many files were named, 0 for all.
-    """
+    """Return a run over all files of an index, or those at `paths`, as the work of a job; it is recorded."""
+    about = context.app.user_dir, workspace.root
 
     async def work(job: Job) -> Mapping[str, Any]:
-        about = {"at": format_time(datetime.now(UTC)), "root": str(workspace.root), "rebuild": rebuild}
-        report, started, outcome = SyncReport(), time.monotonic(), "failed"
-        job.report = report
         async with context.writing:
-            try:
+            with recorded_run(*about, named=len(paths or ()), rebuild=rebuild) as report:
+                job.report = report
                 writer = await workspace.writer(rebuild=rebuild)
                 embedding = partial(job.set_total, unit=PASSAGES)
                 callbacks = Callbacks(job.set_total, embedding=embedding, report=lambda: report)
                 await workspace.update(writer, paths, callbacks)
-                outcome = "done"
                 return report.as_dict()
-            finally:
-                counts = {name: _count(value) for name, value in report.as_dict().items()}
-                ended = {"outcome": "stopped" if job.stopping else outcome, "seconds": time.monotonic() - started}
-                with suppress(OSError):  # a full disk: what was indexed is stored all the same
-                    record = json.dumps({**about, "named": len(paths or ()), **ended, **counts})
-                    _history(context.app.user_dir).append(f"{record}\n".encode())
 
     return work
-
-
-def read_history(user_dir: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of runs of this user's servers, the newest first; half a line from a full disk is left out."""
-    for line in (line for data in _history(user_dir).contents() for line in reversed(data.splitlines())):
-        with suppress(ValueError):
-            yield json.loads(line)
-
-
-def _history(user_dir: Path) -> RotatingLines:
-    return RotatingLines(user_dir / "runs.jsonl", HISTORY_BYTES)
 
 
 def _job_text(job: Job) -> str:

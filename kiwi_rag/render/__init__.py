@@ -126,7 +126,9 @@ def status_notice(data: Mapping[str, Any]) -> str:
 
 def _rows(data: Mapping[str, Any]) -> Iterator[list[Any]]:
     for row in data["tiers"]:
-        yield [counted(value, name) if isinstance(value, int) else value for name, value in row.items()]
+        at = f"indexed {row['indexed_at'][:16]}Z" if row.get("indexed_at") else ""
+        shown = {**row, "indexed_at": at}.items()
+        yield [counted(value, name) if isinstance(value, int) else value for name, value in shown]
     model = data["model"]
     yield ["model", model["provider"], model["fingerprint"] or model["name"], model["place"], model["problem"]]
     yield ["cache", data["cache"]["path"], f"{data['cache']['bytes'] / 1e6:.1f} MB"]

@@ -158,9 +158,9 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FILLED_BY = {
-    "project": "kiwi sign .ai, then kiwi index",
-    "user": "in a project: kiwi sync --to user",
-    "registry": "kiwi publish --all",
+    "project": "to add some: kiwi sign .ai, then kiwi index",
+    "user": "to copy those of a project into it, run in the project's folder: kiwi sync --to user",
+    "registry": "to publish those of this project: kiwi publish --all",
 }
 
 
@@ -213,7 +213,7 @@ def _nothing_found(reply: SearchReply) -> list[str]:
     if not answered:
         return ["no tier answered"]
     empty = [t.tier for t in answered if t.tier in _FILLED_BY and not t.statistics.items]
-    hints = [f"{tier} has no items yet: {_FILLED_BY[tier]}" for tier in empty]
+    hints = [f"the {tier} tier has no items yet; {_FILLED_BY[tier]}" for tier in empty]
     filters = "" if reply.query.filters == Filters() else " with these filters"
     return [f"nothing found in {', '.join(t.tier for t in answered)}{filters}", *hints]
 

@@ -234,6 +234,11 @@ class Services(ClosesOpened):
 
         return (self.index_folder(root, *below) / CATALOG_NAME).exists()
 
+    @property
+    def has_project_index(self) -> bool:
+        """Whether this user has an index of the project's items."""
+        return self.project_dir is not None and self.has_index(self.project_dir)
+
     def old_catalog(self, root: Path, *below: str) -> Path | None:
         """Return the catalog of a pre-release Kiwi below the ``.ai`` folder `root`, as long as there is no other."""
         from kiwi_rag.stores.local.ownership import find_old_catalog

@@ -31,6 +31,7 @@ from kiwi_rag.render import counted
 from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import Signer, SignerStatus
+from kiwi_rag.usecases.trust import describe_loss
 from kiwi_rag.validation.audit import AuditHead
 
 Report = Callable[[str], None]
@@ -336,7 +337,7 @@ async def plan_withdrawal(app: Services, who: str, status: SignerStatus) -> tupl
     signer, hidden, hides = await find_enrolled(app, who, status), 0, ""
     if status is SignerStatus.COMPROMISED:
         hidden = len(await app.registry_client.list_items(Filters(signer=signer.key_id)))
-        hides = f" It hides {counted(hidden, 'items')}."
+        hides = f" It hides {counted(hidden, 'items')} of the registry, and {await describe_loss(app, signer)}."
     key = f"key {signer.key_id[:16]}… of {signer.principal}"
     return signer, hidden, f"{VERBS[status].capitalize()} {key}? This cannot be undone.{hides}"
 

@@ -40,7 +40,7 @@ async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str,
 
     `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
     """
-    local = [await _index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
+    local = [await index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
     errors = await asyncio.to_thread(read_last_errors, app.user_dir, MAX_ERRORS)
     return {
         "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
@@ -81,16 +81,18 @@ def _error_row(record: dict[str, Any]) -> dict[str, Any]:
 
 async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
     async with Workspace(app) as workspace:
-        return [await _index_row(TIER, "documents", lambda: workspace.tier)] if workspace.is_indexed else []
+        return [await index_row(TIER, "documents", lambda: workspace.tier)] if workspace.is_indexed else []
 
 
-async def _index_row(name: str, counted: str, open_tier: Callable[[], Collection[VectorStore]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"tier": name, counted: "", "passages": "", "model": "", "problems": ""}
+async def index_row(name: str, counted: str, open_tier: Callable[[], Collection[VectorStore]]) -> dict[str, Any]:
+    """Return the counts and problems of a local tier, or why it cannot be read, JSON-ready."""
+    row: dict[str, Any] = {"tier": name, counted: "", "passages": "", "model": "", "indexed_at": "", "problems": ""}
     try:
         # The first index that is opened may have to load its libraries.
         async with time_limit(PROBE_SECONDS if name == TIER else ANSWER_SECONDS, "the index"):
             tier = open_tier()
             state, run = await tier.store.status(), _last_run(tier)
+            row["indexed_at"] = tier.states.written_at() if tier.states else ""
     except KiwiError as error:
         return row | {"problems": render.safe(error.message)}
     unfinished = ["the last index run did not finish"] if name == TIER and run == RunState.BEGUN else []

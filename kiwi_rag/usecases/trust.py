@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
+from kiwi_rag.model import Filters
 from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states, read_all
 from kiwi_rag.registry.calls import time_limit
+from kiwi_rag.render import counted
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
@@ -153,20 +155,33 @@ def retire_own_key(app: Services, name: str, *, compromised: bool) -> Signer:
     return retired
 
 
-def remove_signer(app: Services, who: str) -> Signer:
-    """Remove a signer from the user's trust file: named by principal, public key or the start of a key id.
+def find_signer(app: Services, who: str) -> Signer:
+    """Return a signer of the user's trust file: named by principal, public key or the start of a key id.
 
     Raises
     ------
     NotFound
         When it names none, or several.
     """
-    content = trust_file.load(app.user_trust)
-    found = [s for s in content.signers if who in (s.principal, s.public_key.hex()) or s.key_id.startswith(who)]
+    signers = trust_file.load(app.user_trust).signers
+    found = [s for s in signers if who in (s.principal, s.public_key.hex()) or s.key_id.startswith(who)]
     if len(found) != 1:
         raise NotFound(f"{len(found)} signers match {who!r}", hint="kiwi trust list shows key ids")
-    trust_file.save(app.user_trust, content.without_key(found[0].key_id))
     return found[0]
+
+
+def remove_signer(app: Services, who: str) -> Signer:
+    """Remove a signer from the user's trust file; `find_signer` says how `who` names it."""
+    signer = find_signer(app, who)
+    trust_file.save(app.user_trust, trust_file.load(app.user_trust).without_key(signer.key_id))
+    return signer
+
+
+async def describe_loss(app: Services, signer: Signer) -> str:
+    """Return how many items of the local tiers are no longer shown when a key is not trusted, in words."""
+    names = app.source_names("local")
+    count = sum([len(await app.local(name).store.list(Filters(signer=signer.key_id))) for name in names])
+    return f"{counted(count, 'items')} in the local tiers ({', '.join(names)}) will no longer be shown"
 
 
 def read_project_trust(app: Services) -> tuple[Path, str, Sequence[Signer]]:

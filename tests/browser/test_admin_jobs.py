@@ -82,10 +82,10 @@ def test_a_folder_is_added_watched_live_stopped_resumed_and_searched(watched: Wa
     watch(page, lambda text: bool(re.search(r"[1-9]\d* of \d+ (files|passages)", text)))
     press(page, "Stop")
     watch(page, lambda text: "was stopped" in text)
-    row = page.get_by_role("row").filter(has_text=str(folder)).first
-    row.get_by_role("button", name="Resume").click()
+    card = page.get_by_role("article").filter(has_text=str(folder)).first
+    card.get_by_role("button", name="Resume").click()
     watch(page, has_ended)
-    assert "complete" in page.get_by_role("row").filter(has_text=str(folder)).first.inner_text()
+    assert "complete" in page.get_by_role("article").filter(has_text=str(folder)).first.inner_text()
     page.goto(f"/search?q=how+many+strokes+prime+pump+17&scope={folder}")
     assert "pump-17" in page.locator(".hit").first.inner_text()
 
@@ -96,7 +96,9 @@ def test_a_workspace_is_rebuilt_and_its_index_deleted_after_a_question(watched: 
     choose(page, folder, user.home)
     press(page, "Index")
     watch(page, has_ended)
-    page.get_by_role("row").filter(has_text=str(folder)).first.get_by_role("button", name=re.compile("Rebuild")).click()
+    page.get_by_role("article").filter(has_text=str(folder)).first.get_by_role(
+        "button", name=re.compile("Rebuild")
+    ).click()
     assert "3 documents" in page.locator("h1").inner_text()
     press(page, "Rebuild")
     watch(page, has_ended)
@@ -129,13 +131,13 @@ def test_a_signer_is_enrolled_and_revoked(watched: WatchedPage) -> None:
     page.get_by_label("Enrol from your trust file").select_option("bob@acme.example")
     press(page, "Enrol")
     assert "may publish now" in said(page)
-    row = page.locator("tr").filter(has_text="bob@acme.example")
-    row.get_by_label(re.compile("reason", re.IGNORECASE)).fill("the laptop was lost")
-    row.get_by_role("button", name=re.compile("^Revoke")).click()
+    card = page.locator("article[id]").filter(has_text="bob@acme.example")
+    card.get_by_label(re.compile("reason", re.IGNORECASE)).fill("the laptop was lost")
+    card.get_by_role("button", name=re.compile("^Revoke")).click()
     assert "bob@acme.example" in page.locator("h1").inner_text()
     press(page, "Revoke it")
     assert "was revoked" in said(page)
-    assert "compromised" in page.locator("tr").filter(has_text="bob@acme.example").inner_text()
+    assert "compromised" in page.locator("article[id]").filter(has_text="bob@acme.example").inner_text()
 
 
 @pytest.mark.database

@@ -18,7 +18,7 @@ PAGES = {
     "home": "/",
     "search-empty": "/search",
     "search": "/search?q=undo+a+bad+release&explain=on",
-    "search-documents": "/search?q=how+do+I+prime+the+pump&scope=workspace",
+    "search-documents": "/search?q=how+do+I+prime+the+pump&scope=workspaces",
     "item": "/item?ref=directive:acme/deploy/rollback",
     "add": "/add",
     "add-found": "/add?chosen={project}",
@@ -29,7 +29,8 @@ PAGES = {
     "stores": "/stores",
     "settings": "/settings",
 }
-ERRORS = {"/item?ref=none": "404"}
+_BEYOND = "all => all.filter(one => one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML)"
+ERRORS = {"/item?ref=none": "404", "/no-such-page": "404"}
 _VIEWS = [(scheme, width) for scheme in ("light", "dark") for width in (360, 768, 1280, 1920)]
 VIEWS = _VIEWS if size(4) == 4 else [("light", 360)]
 """All of them in `make soak` and `make test-browser`."""
@@ -49,6 +50,7 @@ def test_a_page_has_no_fault(view: WatchedPage, name: str, user: Kiwi) -> None:
     view.problems.clear()
     view.page.goto(PAGES[name].format(project=user.cwd), wait_until="load")
     assert view.page.locator("h1").count() == 1
+    assert not view.page.locator("main form button").evaluate_all(_BEYOND)  # a table could be scrolled to them
     view.check()
     if AXE.exists():
         view.check_accessibility()

@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.interfaces import in_process
@@ -153,6 +155,53 @@ def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
     user.run("sign", ".ai")
     user.run("index")
     return user
+
+
+# Callers of a module's own user, whose service runs.
+
+
+def with_token(user: Kiwi, role: str) -> Iterator[httpx.Client]:
+    """A program with a token of this role."""
+    url = service_url(user)
+    token = user.run("serve", "token", "new", f"a-{role}", "--role", role).stdout.strip()
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+        yield client
+    user.run("serve", "token", "remove", f"a-{role}")
+
+
+@contextmanager
+def signed_in(user: Kiwi) -> Iterator[httpx.Client]:
+    """A browser that `kiwi ui` has opened, which sends forms from the service's own pages."""
+    url = service_url(user)
+    with httpx.Client(base_url=url, headers={"Origin": url}, follow_redirects=True, timeout=60) as client:
+        first = client.get(user.run("ui", "--no-browser").stdout.strip())
+        assert (first.status_code, str(first.url)) == (200, f"{url}/")
+        yield client
+
+
+def service_url(user: Kiwi) -> str:
+    return user.json("status")["service"]["url"]
+
+
+@pytest.fixture(scope="module")
+def url(user: Kiwi) -> str:
+    return service_url(user)
+
+
+@pytest.fixture(scope="module")
+def reader(user: Kiwi) -> Iterator[httpx.Client]:
+    yield from with_token(user, "reader")
+
+
+@pytest.fixture(scope="module")
+def admin(user: Kiwi) -> Iterator[httpx.Client]:
+    yield from with_token(user, "admin")
+
+
+@pytest.fixture(scope="module")
+def browser(user: Kiwi) -> Iterator[httpx.Client]:
+    with signed_in(user) as client:
+        yield client
 
 
 NOTE = """---

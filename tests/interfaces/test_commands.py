@@ -10,10 +10,12 @@ import select
 import stat
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
 from kiwi_rag.cli import _COMMANDS
+from kiwi_rag.config import Settings
 from tests.interfaces.conftest import PASSPHRASE, Kiwi, note
 
 GROUPS = {
@@ -106,9 +108,12 @@ def test_config_shows_values_and_origins(kiwi: Kiwi):
     (kiwi.home / ".ai/config.yaml").write_text("limit: 3\nvector_store:\n  embedding_provider: onnx\n")
     kiwi.extra["KIWI_REGISTRY_URL"] = "postgresql://user:hush@127.0.0.1/x"
     settings = kiwi.json("config", "--resolved")
-    assert settings["limit"] == {"value": "3", "from": str(kiwi.home / ".ai/config.yaml")}
-    assert settings["registry_url"] == {"value": "(set)", "from": "KIWI_REGISTRY_URL"}
-    assert "hush" not in kiwi.run("config", "--resolved").stdout
+    what = {field.name: field.metadata["what"] for field in fields(Settings)}
+    source = str(kiwi.home / ".ai/config.yaml")
+    assert settings["limit"] == {"value": "3", "from": source, "what": what["limit"]}
+    assert settings["registry_url"] == {"value": "(set)", "from": "KIWI_REGISTRY_URL", "what": what["registry_url"]}
+    lines = kiwi.run("config", "--resolved").stdout
+    assert f"limit: 3  # {source}: {what['limit']}\n" in lines and "hush" not in lines
     (kiwi.home / ".ai/config.yaml").write_text("limits: 3\n")
     error = json.loads(kiwi.run("--json", "config", expect=2).stderr)["error"]
     assert error["code"] == "config"

@@ -13,9 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from kiwi_rag.config import Settings
 from kiwi_rag.http.web.search import editor_address
 from kiwi_rag.search.ranking import default_weights
-from tests.interfaces.conftest import Kiwi, wait_until
+from tests.interfaces.conftest import Kiwi, note, wait_until
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
 
@@ -34,38 +35,6 @@ def user(acme: Kiwi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]
     mine.run("workspace", "index", ".")
     with serving(mine):
         yield mine
-
-
-@pytest.fixture(scope="module")
-def url(user: Kiwi) -> str:
-    return user.json("status")["service"]["url"]
-
-
-def with_token(user: Kiwi, url: str, role: str) -> Iterator[httpx.Client]:
-    token = user.run("serve", "token", "new", f"a-{role}", "--role", role).stdout.strip()
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
-        yield client
-    user.run("serve", "token", "remove", f"a-{role}")
-
-
-@pytest.fixture(scope="module")
-def reader(user: Kiwi, url: str) -> Iterator[httpx.Client]:
-    yield from with_token(user, url, "reader")
-
-
-@pytest.fixture(scope="module")
-def admin(user: Kiwi, url: str) -> Iterator[httpx.Client]:
-    yield from with_token(user, url, "admin")
-
-
-@pytest.fixture(scope="module")
-def browser(user: Kiwi, url: str) -> Iterator[httpx.Client]:
-    """A browser that `kiwi ui` has opened."""
-    with httpx.Client(base_url=url, follow_redirects=True, timeout=60) as client:
-        first = client.get(user.run("ui", "--no-browser").stdout.strip())
-        assert first.status_code == 200
-        assert str(first.url) == f"{url}/"
-        yield client
 
 
 def test_it_says_whether_it_is_ready(url: str) -> None:
@@ -105,8 +74,9 @@ def test_another_name_of_this_address_is_refused(admin: httpx.Client, host: str)
     ],
     ids=str,
 )
-def test_a_page_of_another_site_changes_nothing(browser: httpx.Client, headers: dict[str, str]) -> None:
-    answer = browser.post("/api/v1/workspace/reindex", json={}, headers=headers)
+def test_a_page_of_another_site_changes_nothing(browser: httpx.Client, url: str, headers: dict[str, str]) -> None:
+    cookies = dict(browser.cookies)
+    answer = httpx.post(f"{url}/api/v1/workspace/reindex", json={}, headers=headers, cookies=cookies)
     assert answer.status_code == 403
     assert "another site" in answer.json()["error"]["message"]
 
@@ -361,19 +331,19 @@ def test_a_folder_without_an_index_is_named_beside_the_hits(browser: httpx.Clien
         added.unlink()
 
 
-def test_the_model_is_tested_and_described(browser: httpx.Client, reader: httpx.Client, url: str) -> None:
+def test_the_model_is_tested_and_described(browser: httpx.Client, reader: httpx.Client) -> None:
     page = browser.get("/stores").text
     assert "<dt>Dimensions</dt><dd>384</dd>" in page and "on this machine" in page
     assert "Items of the project tier" in page and "Documents of " in page and "cosine and BM25" in page
-    tested = browser.post("/stores/test", headers={"Origin": url}).text
+    tested = browser.post("/stores/test").text
     assert re.search(r"embedded the sentence in [\d.]+ ms: 384 dimensions, a vector of length 1\.000", tested)
     assert reader.post("/stores/test").status_code == 403
 
 
-def test_the_registry_is_stopped_after_a_confirmation_only(browser: httpx.Client, url: str) -> None:
-    asked = browser.post("/registry/stop", headers={"Origin": url}).text
+def test_the_registry_is_stopped_after_a_confirmation_only(browser: httpx.Client) -> None:
+    asked = browser.post("/registry/stop").text
     assert "Stop the embedded registry? Other processes that use it now get an error." in asked
-    done = browser.post("/registry/stop", data={"confirmed": "yes"}, headers={"Origin": url}).text
+    done = browser.post("/registry/stop", data={"confirmed": "yes"}).text
     assert "The registry was stopped." in done
 
 
@@ -387,6 +357,26 @@ def test_an_error_is_a_page_with_what_to_do_next(browser: httpx.Client) -> None:
         page = browser.get(path)
         assert page.status_code == status, path
         assert "→" in page.text
+
+
+def test_an_unknown_address_is_a_page_for_a_person_and_json_for_a_program(browser: httpx.Client) -> None:
+    for path, status in (("/no-such-page", 404), ("/<b>", 404), ("/sources/delete", 405)):
+        page = browser.get(path)
+        assert page.status_code == status, path
+        assert 'role="search"' in page.text and '<a href="/settings"' in page.text and "<b>" not in page.text
+    assert "There is no page /no-such-page" in browser.get("/no-such-page").text
+    for path, status in (("/api/v1/no-such", 404), ("/api/v1/publish", 405)):
+        answer = browser.get(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, "not-found")
+    assert browser.get("/sources/delete").headers["allow"] == "POST"
+
+
+def test_home_says_when_a_tier_was_indexed_and_settings_what_each_is(browser: httpx.Client) -> None:
+    page = browser.get("/").text
+    assert re.search(r"<h3>project</h3>(?:(?!</article>).)*last indexed <time", page, re.DOTALL)
+    assert (
+        f"<small>{Settings.__dataclass_fields__['deadline'].metadata['what']}</small>" in browser.get("/settings").text
+    )
 
 
 def test_another_address_needs_a_token_first(kiwi: Kiwi, tmp_path: Path) -> None:
@@ -432,9 +422,8 @@ def notes(user: Kiwi, browser: httpx.Client) -> Path:
 
 
 def submit(browser: httpx.Client, path: str, **fields: object) -> httpx.Response:
-    """Send a form of the page itself, and follow to the next page."""
-    headers = {"Origin": f"http://{browser.base_url.netloc.decode()}"}
-    return browser.post(path, data={name: str(value) for name, value in fields.items()}, headers=headers)
+    """Send a form, and follow to the next page."""
+    return browser.post(path, data={name: str(value) for name, value in fields.items()})
 
 
 def ended(browser: httpx.Client, folder: Path) -> Path:
@@ -472,7 +461,7 @@ def test_the_folder_browser_stays_below_its_roots(browser: httpx.Client, user: K
 
 def test_what_was_found_is_shown_before_it_is_indexed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
     page = browser.get("/add", params={"chosen": str(notes)}).text
-    assert "2 .md, 1 .txt" in page and re.search(r"about 1 passages, [\d.]+ s on this machine", page)
+    assert "2 .md, 1 .txt" in page and re.search(r"about 1 passage, [\d.]+ s on this machine", page)
     assert "<code>docs</code> has the most pages: 1" in page or "<code>the folder itself</code>" in page
     assert "Nothing leaves this machine" in page and 'value="team-notes"' in page
     assert "items of its own" not in page
@@ -539,6 +528,36 @@ def test_home_shows_workspaces_and_mends_what_needs_attention(browser: httpx.Cli
     ended(browser, notes)
     page = browser.get("/").text
     assert "last commit bbbbbbbbbbbb" in page and "older commit" not in page and "is checked out" not in page
+
+
+def test_items_of_an_added_workspace_are_found_and_shown(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    there = replace(user, cwd=notes)
+    path = there.write("knowledge/acme/pager.md", note(extra="Whoever has the pager wakes it again."))
+    command = f'<code class="copy">kiwi --project {notes} index</code>'
+    assert command in browser.get("/").text and command in browser.get("/sources").text
+    there.run("add", str(path))
+    assert "<p>1 item</p>" in browser.get("/").text and "<dt>Items</dt><dd>1</dd>" in browser.get("/sources").text
+    question = {"q": "who wakes the staging cluster"}
+    for scope, found in (("", True), ("project", True), (str(notes), True), ("user", False), (str(user.cwd), False)):
+        page = browser.get("/search", params=question | {"scope": scope}).text
+        assert ("Items of notes" in page) is found, scope
+    page = browser.get("/search", params=question | {"kind": "knowledge"}).text
+    own = page.partition('aria-label="Items of notes"')[2]
+    address = re.search(r'href="(/item[^"]+)"', own)
+    assert address and f'href="vscode://file{path}:' in own
+    item = browser.get(html.unescape(address[1]))
+    assert "✓ verified just now" in item.text and f'href="vscode://file{path}:1"' in item.text
+    assert browser.get(html.unescape(address[1]).partition("&")[0]).status_code == 404
+    assert browser.get("/item", params={"ref": "acme/pager", "root": "/etc"}).status_code == 404
+    there.run("delete", "acme/pager", "--yes")
+
+
+def test_a_run_of_the_command_is_in_the_history(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
+    before = browser.get("/indexing").text.count("<tr data-seconds")
+    replace(user, cwd=notes).run("workspace", "index", "--file", "readme.md")
+    page = browser.get("/indexing").text
+    assert page.count("<tr data-seconds") == before + 1
+    assert "1 named files" in page
 
 
 def test_an_index_is_deleted_only_when_its_loss_is_confirmed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:

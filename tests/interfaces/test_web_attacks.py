@@ -31,7 +31,6 @@ from kiwi_rag.services import Services
 from tests.interfaces.conftest import PATIENCE, Kiwi
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
-from tests.interfaces.test_web import with_token
 
 SCRIPT = "<script>alert(1)</script>"
 IN_ITEM = f'{SCRIPT} <img src=x onerror=alert(2)> "quoted" & more'  # the gate refuses javascript: links in items
@@ -84,33 +83,11 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
 
 
 @pytest.fixture(scope="module")
-def url(user: Kiwi) -> str:
-    return user.json("status")["service"]["url"]
-
-
-@pytest.fixture(scope="module")
-def reader(user: Kiwi, url: str) -> Iterator[httpx.Client]:
-    yield from with_token(user, url, "reader")
-
-
-@pytest.fixture(scope="module")
-def admin(user: Kiwi, url: str) -> Iterator[httpx.Client]:
-    yield from with_token(user, url, "admin")
-
-
-@pytest.fixture(scope="module")
-def browser(user: Kiwi, url: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, follow_redirects=True, timeout=60) as client:
-        assert client.get(user.run("ui", "--no-browser").stdout.strip()).status_code == 200
-        yield client
-
-
-@pytest.fixture(scope="module")
 def table(user: Kiwi) -> list[RouteCase]:
     """Every path and method that the service has."""
     context = ServerContext(Services.open(user.environment(), user.cwd))
     service = Service(Commands(Mock()), math.inf, api := Api(context), TokenFile(Path("none")))
-    service.add(web.routes(context, Workspaces(context, Apps())))
+    service.add(web.routes(context, Workspaces(context, Apps())), web.refuse)
     found: list[RouteCase] = []
     for route in service._app.routes:
         path = re.sub(r"{[^}]*}", "x", getattr(route, "path", ""))
@@ -217,7 +194,7 @@ def test_a_reader_uses_no_session_of_an_admin(admin: httpx.Client, reader: httpx
 
 def test_a_field_names_neither_who_called_nor_the_outcome(browser: httpx.Client, url: str, user: Kiwi) -> None:
     fields = {"caller": "nobody", "outcome": "ok", "passphrase": "x", "passphrase_again": "x"}
-    assert browser.post("/first-steps/key", data=fields, headers={"Origin": url}).status_code == 400
+    assert browser.post("/first-steps/key", data=fields).status_code == 400
     assert records(user)[-1]["details"] == {"caller": "a browser", "outcome": "usage"}
 
 
@@ -336,7 +313,7 @@ def test_no_form_takes_hostile_fields(browser: httpx.Client, url: str, user: Kiw
     hostile = ("/etc", "../../../../etc", f"{user.cwd}/../..", "\x00", SCRIPT, "x" * 5000, "-1", "*", "%00")
     for path in sorted({*forms} - NO_FIELDS):
         for value in hostile:
-            page = browser.post(path, data=dict.fromkeys(names, value), headers={"Origin": url})
+            page = browser.post(path, data=dict.fromkeys(names, value))
             assert page.status_code != 500, (path, value)
             assert not Executable(page.text).found, (path, value)
     assert not (user.home / ".ai/workspaces.json").exists()

@@ -29,14 +29,6 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
         yield user
 
 
-@pytest.fixture(scope="module")
-def browser(user: Kiwi) -> Iterator[httpx.Client]:
-    url = user.json("status")["service"]["url"]
-    with httpx.Client(base_url=url, follow_redirects=True, timeout=60, headers={"Origin": url}) as client:
-        assert client.get(user.run("ui", "--no-browser").stdout.strip()).status_code == 200
-        yield client
-
-
 @pytest.fixture(autouse=True)
 def empty(user: Kiwi) -> Iterator[None]:
     """Every test begins without a key, a choice or a workspace."""

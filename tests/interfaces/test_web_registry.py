@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from html import unescape
 from urllib.parse import quote
 
@@ -16,12 +15,11 @@ import pytest
 
 from kiwi_rag.services import Services
 from kiwi_rag.validation.audit import AuditEvent
-from tests.interfaces.conftest import Kiwi, note, wait_until
+from tests.interfaces.conftest import Kiwi, note, signed_in, wait_until, with_token
 from tests.interfaces.test_serve import at, serving
 from tests.interfaces.test_skill import FILES, write_skill
-from tests.interfaces.test_web import with_token
 
-ADA, BOB = "ada@acme.example", "bob@acme.example"
+ADA, BOB, EVE = "ada@acme.example", "bob@acme.example", "eve@acme.example"
 NOTE, SKILL = "knowledge:acme/note", "skill:acme/canary-release"
 HOSTILE = "It <b>wakes</b> & sleeps."
 
@@ -72,20 +70,6 @@ def publisher(user: Kiwi, owner: psycopg.Connection) -> Kiwi:
     return Kiwi(user.home, user.cwd, {**user.extra, "KIWI_REGISTRY_URL": url})
 
 
-@pytest.fixture(scope="module")
-def browser(user: Kiwi) -> Iterator[httpx.Client]:
-    with signed_in(user) as client:
-        yield client
-
-
-@contextmanager
-def signed_in(user: Kiwi) -> Iterator[httpx.Client]:
-    url = user.json("status")["service"]["url"]
-    with httpx.Client(base_url=url, headers={"Origin": url}, follow_redirects=True, timeout=60) as client:
-        assert client.get(user.run("ui", "--no-browser").stdout.strip()).status_code == 200
-        yield client
-
-
 def text_of(page: httpx.Response) -> str:
     """What a person reads, in one line."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", page.text.split("<main")[-1])).split())
@@ -122,7 +106,7 @@ def test_the_overview_says_what_the_registry_holds(browser: httpx.Client) -> Non
     assert "embedded" in said and "It answers. It runs until it is stopped." in said
     assert "2 items in 3 versions, 1 active signer" in said
     assert "No item waits for the index." in said
-    assert f"{ADA} active * (directive, script, knowledge, skill) always" in said
+    assert f"{ADA} active May sign * (directive, script, knowledge, skill) Valid always" in said
 
 
 def test_what_the_gate_refused_is_listed(user: Kiwi, browser: httpx.Client) -> None:
@@ -160,7 +144,8 @@ def test_a_signer_from_enrolment_to_revocation(
     item = browser.get("/item?ref=acme/bobs")
     key = re.search(r'href="/registry#key-(\w{16})"', item.text)
     assert key and "Bob says so." in item.text
-    question = f"of {BOB}? This cannot be undone. It hides 1 item."
+    lost = "It hides 1 item of the registry, and 1 item in the local tiers (project, user) will no longer be shown."
+    question = f"of {BOB}? This cannot be undone. {lost}"
     done = confirmed(browser, "/registry/revoke", question, who=key[1], reason="laptop stolen")
     assert f"of {BOB} was revoked." in done and f"{BOB} compromised" in done
     gone = browser.get("/item?ref=acme/bobs")
@@ -170,6 +155,21 @@ def test_a_signer_from_enrolment_to_revocation(
     records = user.json("audit", "show")
     assert [record["details"]["outcome"] for record in records if record["ref"] == "/registry/revoke"] == ["ok"]
     assert "was revoked already" in confirmed(browser, "/registry/revoke", BOB, who=key[1])
+
+
+def test_trust_in_a_key_ends_after_a_confirmation(browser: httpx.Client, user: Kiwi) -> None:
+    user.run("keys", "new", "eve", "--principal", EVE)
+    put(user, "eves", "1.0.0", "Eve says so.", "--key", "eve")
+    assert "Eve says so." in browser.get("/item?ref=acme/eves").text
+    page = browser.get("/registry").text.partition('id="trusted"')[2]
+    key = re.search(rf'name="who" value="(\w+)"><button[^>]*the key of {EVE}"', page)
+    assert key
+    question = f"of {EVE}? 1 item in the local tiers (project, user) will no longer be shown"
+    done = confirmed(browser, "/registry/untrust", question, who=key[1])
+    assert f"The key of {EVE} was removed from your trust file. To trust it again: kiwi trust add " in done
+    assert key[1] not in browser.get("/registry").text
+    assert "Eve says so." not in browser.get("/item?ref=acme/eves").text
+    assert browser.post("/registry/untrust", data={"who": key[1]}).status_code == 404
 
 
 def test_what_cannot_be_done_says_why(browser: httpx.Client) -> None:
@@ -296,7 +296,7 @@ def test_a_changed_file_says_so_and_shows_what_was_signed(user: Kiwi, browser: h
 
 
 def test_a_reader_sees_no_forms_and_which_role_is_needed(user: Kiwi, browser: httpx.Client) -> None:
-    for reader in with_token(user, str(browser.base_url), "reader"):
+    for reader in with_token(user, "reader"):
         for path in ("/registry", f"/item?ref={NOTE}@registry"):
             page = reader.get(path)
             assert 'method="post"' not in page.text

@@ -310,7 +310,12 @@ def test_a_noun_is_in_the_plural_unless_there_is_one(count: int, nouns: str, tex
     ("tiers", "said"),
     [
         ((replace(OK, statistics=CollectionStatistics(items=3)),), "nothing found in project"),
-        ((OK,), "project has no items yet: kiwi sign .ai, then kiwi index"),
+        ((OK,), "the project tier has no items yet; to add some: kiwi sign .ai, then kiwi index"),
+        (
+            (replace(OK, tier="user"),),
+            "the user tier has no items yet; to copy those of a project into it, "
+            "run in the project's folder: kiwi sync --to user",
+        ),
         ((DEAD,), "no tier answered"),
         ((), "no tier answered"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import SourceUnreadable, StoreBusy, UsageError
-from kiwi_rag.http.web import render_part
+from kiwi_rag.http.apps import Apps
+from kiwi_rag.http.web import render_part, workspaces
 from kiwi_rag.http.web.index_runs import Indexing, estimate_cost, what_leaves
 from kiwi_rag.http.web.page import Form
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.jobs import Jobs
-from kiwi_rag.mcp.workspace import index_work, read_history
+from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
+from kiwi_rag.usecases.index_history import read_history, recorded_run
 
 REMOTE = {"KIWI_EMBEDDING_PROVIDER": "openai", "KIWI_EMBEDDING_BASE_URL": "https://embed.example/v1"}
 OLLAMA = {"KIWI_EMBEDDING_PROVIDER": "ollama", "KIWI_EMBEDDING_MODEL": "nomic-embed-text"}
@@ -75,10 +78,43 @@ def test_the_history_leaves_out_what_is_no_record(tmp_path: Path):
     assert [record["at"] for record in read_history(tmp_path)] == [2, 1]
 
 
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(None, "done"), (StoreBusy("x"), "failed"), (asyncio.CancelledError(), "stopped")], ids=repr
+)
+def test_every_end_of_a_run_is_recorded(tmp_path: Path, error: BaseException | None, outcome: str):
+    with (
+        suppress(StoreBusy, asyncio.CancelledError),
+        recorded_run(tmp_path, tmp_path, named=2, rebuild=False) as report,
+    ):
+        report.skipped["a.bin"] = "no text"
+        if error:
+            raise error
+    (record,) = read_history(tmp_path)
+    assert (record["outcome"], record["named"], record["skipped"]) == (outcome, 2, 1)
+
+
+def test_the_list_of_workspaces_is_read_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    own: Any = SimpleNamespace(is_indexed=False)
+    context: Any = SimpleNamespace(app=SimpleNamespace(user_dir=tmp_path, project_dir=None), workspace=own)
+    reads: list[Path] = []
+    read = workspaces.read_optional
+    monkeypatch.setattr(workspaces, "read_optional", lambda *given: reads.append(given[0]) or read(*given))
+    listed = workspaces.Workspaces(context, Apps())
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        listed.add(tmp_path / folder)
+        before = len(reads)
+        assert listed.roots[-1] == listed.roots[-1] == tmp_path / folder
+        assert len(reads) <= before + 1
+    (tmp_path / "workspaces.json").unlink()
+    assert listed.roots == []
+
+
 class Hanging:
     """A workspace whose run does not end before it is stopped."""
 
-    config = SimpleNamespace(root=Path("/srv/notes"))
+    root = Path("/srv/notes")
+    config = SimpleNamespace(root=root)
 
     async def writer(self, *, rebuild: bool) -> object:
         return object()

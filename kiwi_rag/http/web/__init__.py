@@ -16,15 +16,16 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from kiwi_rag import __version__, render
-from kiwi_rag.errors import KiwiError
+from kiwi_rag.errors import KiwiError, NotFound
 from kiwi_rag.http.api import error_response, record
 from kiwi_rag.http.web.first_steps import Onboarding
 from kiwi_rag.http.web.index_runs import Indexing
@@ -41,13 +42,14 @@ from kiwi_rag.signing.statement import format_time
 
 STATIC = Path(__file__).with_name("static")
 _UNRECORDED = "The audit record of this form could not be written. Look whether the form was carried out."
+_PROGRAMS = ("/api/", "/mcp", "/static/")
 _SMALLER = [Middleware(GZipMiddleware)]
 
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
     onboarding = Onboarding(context)
-    pages = Pages(context, onboarding, workspaces), onboarding, Items(context), Registry(context)
+    pages = Pages(context, onboarding, workspaces), onboarding, Items(context, workspaces), Registry(context)
     shared = Search(context, workspaces, onboarding.note_search), Stores(context, workspaces)
     more = Indexing(context, workspaces, render_part), Sources(context, workspaces)
     groups: Sequence[PageGroup] = [*pages, *shared, *more]
@@ -58,6 +60,21 @@ def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
         found += [Route(path, _action(run, context, notes), methods=["POST"]) for path, run in group.actions.items()]
         found += [Route(path, _stream(answer)) for path, answer in group.streams.items()]
     return [*found, Mount("/static", GZipMiddleware(_Cached(directory=STATIC)))]
+
+
+def refuse(request: Request, error: Exception) -> Response:
+    """Answer a request for an address or a method that no route has: a person gets a page, a program JSON."""
+    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    path = render.safe(request.url.path[:200])
+    if status == 404:
+        found = NotFound(f"There is no page {path}", hint="search for it above, or choose a page in the menu")
+    else:
+        found = NotFound(f"{path} cannot be opened by its address", hint="go to the page whose form leads there")
+    if request.url.path.startswith(_PROGRAMS):
+        return JSONResponse({"error": found.as_dict()}, status, headers)
+    answer = _render(request, Page("error.html", {"error": found.as_dict()}, status))
+    answer.headers.update(headers or {})
+    return answer
 
 
 class _Cached(StaticFiles):

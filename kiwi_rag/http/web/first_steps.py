@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kiwi_rag.errors import ConfigError, NotFound, UsageError
-from kiwi_rag.http.web.page import Done, Form, RunAction, ShowPage, Stream
+from kiwi_rag.http.web.page import Done, Form, PageGroup
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys
@@ -35,7 +35,7 @@ class Step:
     result: str
 
 
-class Onboarding:
+class Onboarding(PageGroup):
     """The steps, and the forms of those that are done on Home.
 
     Parameters
@@ -44,18 +44,11 @@ class Onboarding:
         What tells which steps are done.
     """
 
-    pages: Mapping[str, ShowPage] = {}
-    streams: Mapping[str, Stream] = {}
-
     def __init__(self, context: ServerContext) -> None:
         self._app = context.app
         self._choices = context.app.user_dir / "first-steps"
-
-    @property
-    def actions(self) -> Mapping[str, RunAction]:
-        """The forms."""
         forms = {"key": self.make_key, "without-key": self.skip_key, "trust": self.trust_keys, "hide": self.hide}
-        return {f"/first-steps/{name}": run for name, run in forms.items()}
+        self.actions = {f"/first-steps/{name}": run for name, run in forms.items()}
 
     def steps(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Step]:
         """Return all steps, none when nothing is left to do; `rows` are the states of the workspaces."""

@@ -21,16 +21,17 @@ from kiwi_rag.config import LOCAL_PROVIDERS, process_environment
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
 from kiwi_rag.errors import Refused, UsageError
 from kiwi_rag.http.address import is_loopback
-from kiwi_rag.http.web.page import Done, Form, Page, confirm
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.sources import contents, require_idle, workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
-from kiwi_rag.mcp.workspace import index_work, read_history
+from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.config import write_name
 from kiwi_rag.sources.workspace.source import walk
+from kiwi_rag.usecases.index_history import read_history
 from kiwi_rag.usecases.status import cache_state, model_state
 
 SHOWN_RUNS = 100
@@ -42,7 +43,7 @@ _PROSE = (".md", ".mdx", ".rst", ".adoc", ".txt", ".html")
 _SAMPLE = "A release that fails its health check is rolled back to the version before, and the engineer is paged. "
 
 
-class Indexing:
+class Indexing(PageGroup):
     """The pages of indexing: a folder is added, and runs are started, watched and stopped.
 
     Parameters

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
-from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import quote
 
 from starlette.requests import Request
 
 from kiwi_rag import render
 from kiwi_rag.errors import NotFound, Refused, RegistryError
-from kiwi_rag.http.web.page import Done, Form, Page, RunAction, ShowPage, Stream, confirm
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
+from kiwi_rag.http.web.search import editor_address
+from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.model import sha256_hex
+from kiwi_rag.services import Services
 from kiwi_rag.signing import dsse
 from kiwi_rag.usecases import items, registry
 from kiwi_rag.usecases.items import FoundItem
@@ -23,35 +26,27 @@ MAX_COMPARED = 20_000
 """Lines of two versions of a file; finding the differences of more could take very long."""
 
 
-class Items:
+class Items(PageGroup):
     """The page of one item.
 
     Parameters
     ----------
     context
         The services that the calls use.
+    workspaces
+        The user's workspaces, whose items are shown, too.
     """
 
-    def __init__(self, context: ServerContext) -> None:
-        self._app = context.app
-
-    streams: Mapping[str, Stream] = {}
-
-    @property
-    def pages(self) -> Mapping[str, ShowPage]:
-        """The page."""
-        return {"/item": self.show}
-
-    @property
-    def actions(self) -> Mapping[str, RunAction]:
-        """What an admin may do with the item."""
-        return {"/item/yank": self.yank}
+    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
+        self._app, self._workspaces = context.app, workspaces
+        self.pages, self.actions = {"/item": self.show}, {"/item/yank": self.yank}
 
     async def show(self, request: Request) -> Page:
         """Show one file of an item, verified again, and how its files differ from those of another version."""
-        app, given = self._app, request.query_params
-        found = await self._find(given.get("ref", ""))
-        other = await self._find(given["with"]) if given.get("with") else None
+        given = request.query_params
+        app = await self._workspaces.services(root) if (root := given.get("root", "")) else self._app
+        found = await _find(app, given.get("ref", ""))
+        other = await _find(app, given["with"]) if given.get("with") else None
         ref, stored = found.signed.ref, found.stored
         name = given.get("file") or found.signed.main
         if name not in stored.files:
@@ -62,6 +57,8 @@ class Items:
         values = {
             "found": found,
             "file": name,
+            "root": root,
+            "editor": editor_address(found.tier.root, str(Path(stored.path).parent / name) if stored.path else "", 1),
             "lines": _lines(stored.files[name]),
             "warnings": items.state_warnings(found),
             "undeclared": await asyncio.to_thread(items.permission_warnings, app, found),
@@ -84,13 +81,14 @@ class Items:
         message = f"{ref} was yanked." if count else f"{ref} was yanked already; nothing changed."
         return Done(f"/item?ref={quote(f'{ref}@registry')}", message)
 
-    async def _find(self, text: str) -> FoundItem:
-        names = self._app.source_names("all" if "@" in text else self._app.settings.source)
-        try:
-            return await items.find(self._app, text, names)
-        except Refused as error:
-            message = f"{text} does not verify, so nothing of it is shown: {error.message}"
-            raise Refused(message, hint=error.hint or "kiwi doctor") from error
+
+async def _find(app: Services, text: str) -> FoundItem:
+    names = app.source_names("all" if "@" in text else app.settings.source)
+    try:
+        return await items.find(app, text, names)
+    except Refused as error:
+        message = f"{text} does not verify, so nothing of it is shown: {error.message}"
+        raise Refused(message, hint=error.hint or "kiwi doctor") from error
 
 
 def _lines(content: bytes) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -50,20 +50,22 @@ RunAction = Callable[[Form], Awaitable[Done]]
 Stream = Callable[[Request], Awaitable[Response]]
 
 
-class PageGroup(Protocol):
-    """Pages of one subject: path → page, path → what its form does, path → any other answer."""
+class PageGroup:
+    """Pages of one subject, each by its path; a group sets what it has when it is made.
 
-    @property
-    def pages(self) -> Mapping[str, ShowPage]:
-        """The pages, by GET."""
+    Attributes
+    ----------
+    pages
+        The pages, by GET.
+    actions
+        What the forms do, by POST; each leaves an audit record.
+    streams
+        Other answers, by GET: events, and parts for scripts.
+    """
 
-    @property
-    def actions(self) -> Mapping[str, RunAction]:
-        """The forms, by POST; each leaves an audit record."""
-
-    @property
-    def streams(self) -> Mapping[str, Stream]:
-        """Other answers, by GET: events, and parts for scripts."""
+    pages: Mapping[str, ShowPage] = {}
+    actions: Mapping[str, RunAction] = {}
+    streams: Mapping[str, Stream] = {}
 
 
 def confirm(form: Form, question: str, label: str) -> None:

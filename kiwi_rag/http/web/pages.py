@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from starlette.requests import Request
 
 from kiwi_rag.config import process_environment
 from kiwi_rag.http.web.first_steps import MIN_PASSPHRASE, Onboarding
-from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
+from kiwi_rag.http.web.page import Page, PageGroup
 from kiwi_rag.http.web.sources import workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.local_service import client, run_folder
@@ -17,7 +16,7 @@ from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.usecases.status import collect_status
 
 
-class Pages:
+class Pages(PageGroup):
     """The pages of one service.
 
     Parameters
@@ -32,14 +31,7 @@ class Pages:
 
     def __init__(self, context: ServerContext, onboarding: Onboarding, workspaces: Workspaces) -> None:
         self._context, self._onboarding, self._workspaces = context, onboarding, workspaces
-
-    actions: Mapping[str, RunAction] = {}
-    streams: Mapping[str, Stream] = {}
-
-    @property
-    def pages(self) -> Mapping[str, ShowPage]:
-        """The pages, by path."""
-        return {"/": self.home, "/settings": self.settings}
+        self.pages = {"/": self.home, "/settings": self.settings}
 
     async def home(self, _request: Request) -> Page:
         """Show the collections, what needs attention, and the search box."""

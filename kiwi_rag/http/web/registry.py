@@ -10,13 +10,15 @@ from typing import Any
 from starlette.requests import Request
 
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.http.web.page import Done, Form, Page, RunAction, ShowPage, Stream, confirm
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, Work
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.render import counted
+from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.usecases import registry as use_case
+from kiwi_rag.usecases import trust
 from kiwi_rag.usecases.trust import WAIT_SECONDS
 
 PATH = "/registry"
@@ -36,7 +38,7 @@ async def _part(rows: Awaitable[Sequence[Any]]) -> Sequence[Any] | KiwiError:
         return error
 
 
-class Registry:
+class Registry(PageGroup):
     """The pages of the registry, and what its admin does there.
 
     Parameters
@@ -49,26 +51,17 @@ class Registry:
         self._app, self._start_job = context.app, context.jobs.start
         self._jobs: list[Job] = []
         self._report = ""  # of the running job: there is one at a time
-
-    streams: Mapping[str, Stream] = {}
-
-    @property
-    def pages(self) -> Mapping[str, ShowPage]:
-        """The pages, by path; ``jobs`` is the part that changes while a job runs."""
-        return {PATH: self.overview, f"{PATH}/jobs": self.jobs, f"{PATH}/audit": self.audit}
-
-    @property
-    def actions(self) -> Mapping[str, RunAction]:
-        """The forms, by path."""
-        actions = {one.__name__: one for one in (self.start, self.stop, self.index, self.tune, self.enrol)}
+        self.pages = {PATH: self.overview, f"{PATH}/jobs": self.jobs, f"{PATH}/audit": self.audit}
+        forms = {one.__name__: one for one in (self.start, self.stop, self.index, self.tune, self.enrol, self.untrust)}
         withdrawals = {verb: partial(self.withdraw, status) for status, verb in use_case.VERBS.items()}
-        return {f"{PATH}/{name}": run for name, run in (actions | withdrawals).items()}
+        self.actions = {f"{PATH}/{name}": run for name, run in (forms | withdrawals).items()}
 
     async def overview(self, _request: Request) -> Page:
         """Show the registry's state and, where it answers, its signers and what waits; refusals in any case."""
         app, state = self._app, await use_case.collect_state(self._app, WAIT_SECONDS)
         values = {"state": state, "embedded": app.registry_connection.is_embedded, "methods": METHODS}
         logs, values["trusted"] = app.source_names("local"), app.trust.by_key
+        values["own_entries"] = {signer.key_id for signer in trust_file.load(app.user_trust).signers}
         if "items" in state:
             logs = ["registry", *logs]
             values["signers"] = await _part(app.registry_client.list_signers())
@@ -157,6 +150,17 @@ class Registry:
         """Let the keys of a principal of the trust file publish."""
         keys = await use_case.enrol(self._app, principal := form.get("principal", ""))
         return Done(PATH, f"{principal} may publish now, with {counted(len(keys), 'keys')}.")
+
+    async def untrust(self, form: Form) -> Done:
+        """Remove a key from this user's trust file."""
+        signer = trust.find_signer(self._app, form.get("who", ""))
+        loss = f"{await trust.describe_loss(self._app, signer)}, nor what it signed elsewhere"
+        confirm(form, f"Stop trusting the key {signer.key_id[:16]}… of {signer.principal}? {loss}.", "Stop trusting it")
+        trust.remove_signer(self._app, signer.key_id)
+        again = f"To trust it again: {signer.trust_command()}"
+        if signer.key_id in self._app.trust.by_key:
+            again = "The trust file of this project, which you have pinned, still has it."
+        return Done(PATH, f"The key of {signer.principal} was removed from your trust file. {again}")
 
     async def withdraw(self, status: SignerStatus, form: Form) -> Done:
         """Retire or revoke a key."""

@@ -23,7 +23,7 @@ from kiwi_rag import usecases
 from kiwi_rag.collection import SOURCES
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.formats.documents import FILE_TYPES
-from kiwi_rag.http.web.page import Page, RunAction, ShowPage, Stream
+from kiwi_rag.http.web.page import Page, PageGroup
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.model import ITEM_TYPES, ItemType, SearchQuery, SearchReply, SearchResult
@@ -140,7 +140,7 @@ class Results:
     close: bool | None = None
 
 
-class Search:
+class Search(PageGroup):
     """The search page of one service.
 
     Parameters
@@ -153,18 +153,11 @@ class Search:
         Called when something is searched.
     """
 
-    actions: Mapping[str, RunAction] = {}
-    streams: Mapping[str, Stream] = {}
-
     def __init__(
         self, context: ServerContext, workspaces: Workspaces, note_search: Callable[[], Awaitable[None]]
     ) -> None:
         self._app, self._workspaces, self._note_search = context.app, workspaces, note_search
-
-    @property
-    def pages(self) -> Mapping[str, ShowPage]:
-        """The pages, by path."""
-        return {"/search": self.search}
+        self.pages = {"/search": self.search}
 
     async def search(self, request: Request) -> Page:
         """Show the hits of a query in items and documents."""
@@ -180,7 +173,7 @@ class Search:
         return Page("search.html", {**values, **choices}, part="hits.html")
 
     async def _columns(self, form: SearchForm) -> Sequence[Sequence[Results]]:
-        columns = [[await part for part in self._parts(form, ranking)] for ranking in form.rankings]
+        columns = [[part for one in self._parts(form, ranking) if (part := await one)] for ranking in form.rankings]
         if len(columns) == 1:  # what is far from the query comes after what is close, and nothing comes last
             columns[0].sort(key=lambda part: 0 if part.error else 2 if not part.rows else int(part.close is False))
         ranks = {row["key"]: row["rank"] for part in columns[0] for row in part.rows}
@@ -188,10 +181,15 @@ class Search:
             row["compared"], row["before"] = True, ranks.get(row["key"])
         return columns
 
-    def _parts(self, form: SearchForm, ranking: Ranking) -> Iterator[Awaitable[Results]]:
+    def _parts(self, form: SearchForm, ranking: Ranking) -> Iterator[Awaitable[Results | None]]:
         """Yield the searches that the scope, the kind and the filters stand for."""
-        if form.scope in (EVERYTHING, *SOURCES) and form.searches(_ITEM_TYPES, _OF_ITEMS):
-            yield self._items(form, ranking)
+        if form.searches(_ITEM_TYPES, _OF_ITEMS):
+            if form.scope in (EVERYTHING, *SOURCES):
+                yield self._items(form, ranking)
+            with_projects = form.scope == EVERYTHING or "project" in SOURCES.get(form.scope, ())
+            for root in self._workspaces.roots:
+                if with_projects or form.scope == str(root):
+                    yield self._project_items(form, ranking, root)
         if form.scope not in SOURCES and form.searches(FILE_TYPES, _OF_DOCUMENTS):
             for root in self._workspaces.roots:
                 if form.scope in (EVERYTHING, WORKSPACES, str(root)):
@@ -205,6 +203,21 @@ class Search:
         roots = {"project": app.project_dir, "user": app.user_dir}
         search = partial(usecases.search, app, query, source=source, limit=query.limit)
         return await _results("Items", search, form, roots, left_out if is_left_out else ())
+
+    async def _project_items(self, form: SearchForm, ranking: Ranking, root: Path) -> Results | None:
+        """Search the items in a workspace's ``.ai``; None where it has none, or they are among those of all tiers."""
+        title = f"Items of {root.name}"
+        try:
+            app = await self._workspaces.services(str(root))
+        except KiwiError as error:
+            return Results(title, error=error.as_dict())
+        if not app.has_project_index or (app is self._app and form.scope != str(root)):
+            return None
+        search = partial(usecases.search, app, form.search_query(ranking, "item_type"), source="project")
+        found = await _results(title, partial(search, limit=ranking.limit), form, {"project": app.project_dir})
+        for row in found.rows:
+            row |= {"root": str(root), "key": (root, row["key"]), "facets": {**row["facets"], "scope": str(root)}}
+        return found
 
     async def _nearest_source(self) -> str:
         """Return ``all`` if that starts no server, and sends no keystroke to one that the settings do not name."""

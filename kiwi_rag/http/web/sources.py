@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import shlex
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 
 from kiwi_rag.errors import KiwiError, StoreBusy, UsageError
-from kiwi_rag.http.web.page import Done, Form, Page, Stream, confirm
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
-from kiwi_rag.mcp.workspace import read_history
 from kiwi_rag.render import counted
+from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.config import head_commit
-from kiwi_rag.usecases.status import collect_status, collect_workspace_status
+from kiwi_rag.usecases.index_history import read_history
+from kiwi_rag.usecases.status import collect_status, collect_workspace_status, index_row
 
 Row = dict[str, Any]
 
 
-class Sources:
+class Sources(PageGroup):
     """The section of what is indexed.
 
     Parameters
@@ -33,8 +35,6 @@ class Sources:
     workspaces
         The user's workspaces.
     """
-
-    streams: Mapping[str, Stream] = {}
 
     def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
         self._context, self._workspaces = context, workspaces
@@ -73,15 +73,25 @@ async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brie
     own, rows = context.workspace.config.root.resolve(), list[Row]()
     for folder in workspaces.roots:
         row = {"root": str(folder), "is_own": folder == own, "last": runs.get(str(folder)), "error": None}
+        row |= {"project": None, "index_items": ""}
         try:
             opened = await workspaces.open(str(folder))
             states = opened.tier.states if opened.is_indexed else None
+            row |= {} if folder == own else await _items_row(await workspaces.services(str(folder)))
             row["head"] = await asyncio.to_thread(head_commit, folder)
             row["commit"] = states.run_commit() if states else ""
             rows.append({**await collect_workspace_status(opened, brief=brief), **row})
         except KiwiError as error:
             rows.append(row | {"error": error.as_dict()})
     return rows
+
+
+async def _items_row(app: Services) -> Row:
+    """Return the state of the items of a workspace, or the command that indexes them where they have no index."""
+    if app.has_project_index:
+        return {"project": await index_row("project", "items", partial(app.local, "project"))}
+    has_items = any(app.root("project").glob("[dks]*/*")) if app.project_dir and app.project_dir.is_dir() else False
+    return {"index_items": f"kiwi --project {shlex.quote(str(app.cwd))} index" if has_items else ""}
 
 
 async def contents(workspace: Workspace) -> str:

@@ -20,7 +20,7 @@ from kiwi_rag.config import LOCAL_PROVIDERS
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.usage import usage_rows
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.http.web.page import Done, Form, Page, RunAction, ShowPage, Stream
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.registry.calls import time_limit
@@ -33,7 +33,7 @@ DAYS = 30
 """Days whose use of remote models is shown."""
 
 
-class Stores:
+class Stores(PageGroup):
     """The page of one service.
 
     Parameters
@@ -44,20 +44,9 @@ class Stores:
         The workspaces whose stores are shown.
     """
 
-    streams: Mapping[str, Stream] = {}
-
     def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
         self._app, self._workspaces = context.app, workspaces
-
-    @property
-    def pages(self) -> Mapping[str, ShowPage]:
-        """The pages, by path."""
-        return {"/stores": self.show}
-
-    @property
-    def actions(self) -> Mapping[str, RunAction]:
-        """The form, by path; that of the registry is the page Registry's."""
-        return {"/stores/test": self.test}
+        self.pages, self.actions = {"/stores": self.show}, {"/stores/test": self.test}
 
     async def show(self, _request: Request) -> Page:
         """Show the model, its use of the last days, and the stores; starts nothing."""

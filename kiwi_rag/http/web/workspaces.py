@@ -33,7 +33,8 @@ class Workspaces:
     def __init__(self, context: ServerContext, apps: Apps) -> None:
         self._context, self._apps = context, apps
         self._file = context.app.user_dir / "workspaces.json"
-        self._opened: dict[Path, Workspace] = {}
+        self._read: tuple[object, Sequence[Path]] = (), ()  # what the file was when it was read, and its folders
+        self._opened: dict[Path, tuple[Services, Workspace]] = {}
         self._stack = AsyncExitStack()
 
     @property
@@ -44,22 +45,29 @@ class Workspaces:
         return [*dict.fromkeys([*([own.config.root.resolve()] if shown else []), *self._added()])]
 
     async def open(self, root: str) -> Workspace:
-        """Return the workspace at a root folder.
+        """Return the workspace at a root folder; raises as `services`."""
+        return (await self._open(root))[1]
+
+    async def services(self, root: str) -> Services:
+        """Return the services of a root folder, whose project tier are the items in its ``.ai``.
 
         Raises
         ------
         NotFound
             When it is none of `roots`.
         """
+        return (await self._open(root))[0]
+
+    async def _open(self, root: str) -> tuple[Services, Workspace]:
         folder = next((one for one in self.roots if str(one) == root), None)
         if folder is None:
             raise NotFound(f"{root[:200]} is no workspace of yours", hint="add the folder on the page Add")
         if folder == self._context.workspace.config.root.resolve():
-            return self._context.workspace
+            return self._context.app, self._context.workspace
         if folder not in self._opened:
             app = Services.open(process_environment(), folder, folder)
             lent = await self._stack.enter_async_context(self._apps.lend(app))
-            self._opened[folder] = await self._stack.enter_async_context(Workspace(lent))
+            self._opened[folder] = lent, await self._stack.enter_async_context(Workspace(lent))
         return self._opened[folder]
 
     def add(self, root: Path) -> None:
@@ -81,8 +89,12 @@ class Workspaces:
 
     def _added(self) -> Sequence[Path]:
         try:
-            content = read_optional(self._file, _MAX_BYTES)
-            return [Path(str(one)) for one in json.loads(content or b"[]")]
+            found = self._file.stat() if self._file.exists() else None
+            state = found and (found.st_ino, found.st_mtime_ns, found.st_size)
+            if state != self._read[0]:
+                content = read_optional(self._file, _MAX_BYTES)
+                self._read = state, [Path(str(one)) for one in json.loads(content or b"[]")]
+            return self._read[1]
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{self._file} is not a list of folders", hint=f"rm {self._file}") from error
 
