@@ -170,7 +170,8 @@ def page_of(
             continue
         kept = 0 if page else _longest(rest, budget, cost)
         page += [replace(rest, text=rest.text[:kept])] if kept else []
-        return page, position - len(rest.text) + kept
+        end = position - len(rest.text) + kept
+        return page, end if kept < len(rest.text) or chunk is not chunks[-1] else None
     return page, None
 
 
