@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interfaces.conftest import Kiwi
-from tests.interfaces.mcp_server import StrictClient, connected
+from tests.interfaces.mcp_server import StrictClient, connected, serving
 
 _GUIDE = """# Routing
 
@@ -72,8 +73,16 @@ async def _refused(client: StrictClient, tool: str, **arguments: object) -> str:
     return answer.content[0].text
 
 
-async def test_both_families_of_names_find_and_read(port: Kiwi) -> None:
-    async with connected(port, "--toolsets", "library") as client:
+@asynccontextmanager
+async def _over_http(kiwi: Kiwi, *arguments: str) -> AsyncIterator[StrictClient]:
+    with serving(kiwi, *arguments) as url:
+        async with StrictClient(url) as client:
+            yield client
+
+
+@pytest.mark.parametrize("over", [connected, _over_http])
+async def test_both_families_of_names_find_and_read(port: Kiwi, over: Any) -> None:
+    async with over(port, "--toolsets", "library") as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert names == {
             "list_projects", "resolve-library-id", "query-docs", "resolve_library_id", "get_library_docs",
@@ -94,6 +103,18 @@ async def test_both_families_of_names_find_and_read(port: Kiwi) -> None:
         assert "over 80 metres" in named["chunks"][0]["text"]
         begin = await _called(client, "get_library_docs", libraryId="/port/dock")
         assert any(chunk["source"]["file"] == "README.md" for chunk in begin["chunks"])
+
+
+async def test_an_agent_sees_the_state_and_updates_an_index(port: Kiwi) -> None:
+    async with connected(port, "--toolsets", "library") as client:
+        listed = (await _called(client, "list_projects"))["projects"]
+        assert [(row["id"], row["status"]) for row in listed] == [
+            ("/port/dock@1.0.0", "Completed"), ("/port/quay@1.0.0", "Completed"), ("/port/quay@2.0.0", "Completed")
+        ]  # fmt: skip
+        job = await _called(client, "reindex_project", project_id="dock")
+        assert (job["state"], job["report"]["unchanged"]) == ("done", 3)
+        state = await _called(client, "project_status", libraryId="dock")
+        assert (state["stats"]["documents"], state["origin"]) == (3, "path")
 
 
 async def test_each_library_is_alone(port: Kiwi) -> None:
