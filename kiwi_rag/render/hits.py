@@ -72,21 +72,23 @@ def hits_paths(reply: SearchReply) -> str:
     return "\n".join(map(place, reply.hits))
 
 
-def reply_json(reply: SearchReply, explain: bool = False) -> dict[str, Any]:
-    """Return the whole reply, JSON-ready; `explain` adds how the scores were computed."""
+def reply_json(
+    reply: SearchReply, explain: bool = False, hits: Sequence[Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return the whole reply, JSON-ready, or with the given `hits`; `explain` adds how the scores were computed."""
     return {
-        **_reply_json(reply),
+        **_reply_json(reply, hits),
         "tiers": [tier_json(tier) for tier in reply.tiers],
         "refused": [{"ref": str(r.ref), "tier": r.tier, "code": r.code, "reason": r.reason} for r in reply.refused],
         **({"explain": explanation_json(reply)} if explain else {}),
     }
 
 
-def documents_json(reply: SearchReply) -> dict[str, Any]:
-    """Return the whole reply of a search in documents, JSON-ready."""
+def documents_json(reply: SearchReply, hits: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """Return the whole reply of a search in documents, JSON-ready, or with the given `hits`."""
     outcome = reply.tiers[0]
     return {
-        **_reply_json(reply),
+        **_reply_json(reply, hits),
         "kind": reply.kind,
         "index": {"state": outcome.state, "seconds": round(outcome.seconds, 4), "error": outcome.error},
         "refused": [{"path": r.ref.item_id, "code": r.code, "reason": r.reason} for r in reply.refused],
@@ -96,11 +98,11 @@ def documents_json(reply: SearchReply) -> dict[str, Any]:
     }
 
 
-def _reply_json(reply: SearchReply) -> dict[str, Any]:
+def _reply_json(reply: SearchReply, hits: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
     return {
         "query": reply.query.text,
         "complete": reply.complete,
-        "hits": [hit_json(rank, hit) for rank, hit in enumerate(reply.hits, start=1)],
+        "hits": [hit_json(*ranked) for ranked in enumerate(reply.hits, start=1)] if hits is None else hits,
         "corrections": dict(reply.corrections),
         "close": reply.close,
     }

@@ -73,7 +73,8 @@ class ItemChoice(Choice):
         best_first = sorted(self.hits, key=sort_key)
         states = await asyncio.to_thread(read_states, [self.verifier.found(hit) for hit in best_first])
         pairs = zip(best_first, states, strict=True)
-        return tuple([await self.verifier.complete(hit, self._addresses(hit), state) for hit, state in pairs])
+        completed = (self.verifier.complete(hit, self._addresses(hit), state) for hit, state in pairs)
+        return tuple(await asyncio.gather(*completed))
 
     def _rank(self, store_query: StoreQuery) -> list[RankedHit]:
         started = time.monotonic()

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from kiwi_rag.errors import BadSignature, MalformedEnvelope, SignatureRefused, Unsigned
@@ -22,6 +23,7 @@ from kiwi_rag.model import Envelope
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 """That of in-toto statements, the only payloads that Kiwi signs."""
 MAX_SIGNATURES = 16
+_MAX_REMEMBERED = 16 << 10
 _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
 _FIELDS = {"payloadType", "payload", "signatures"}
 _SIGNATURE_FIELDS = {"keyid", "sig"}
@@ -173,6 +175,9 @@ def is_on_curve(key: bytes) -> bool:
 def verify_signature(key: bytes, message: bytes, signature: bytes) -> None:
     """Return if `signature` is a signature of `key` over `message`; raise otherwise.
 
+    Of small messages a success is remembered, by all three whole: it depends on nothing else. Whether the key is
+    trusted now is another question, which `trust` answers at each verification.
+
     Raises
     ------
     MalformedEnvelope
@@ -180,6 +185,10 @@ def verify_signature(key: bytes, message: bytes, signature: bytes) -> None:
     BadSignature
         When the signature is not canonical or does not match.
     """
+    (_verify_small if len(message) <= _MAX_REMEMBERED else _verify)(key, message, signature)
+
+
+def _verify(key: bytes, message: bytes, signature: bytes) -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -192,6 +201,9 @@ def verify_signature(key: bytes, message: bytes, signature: bytes) -> None:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
     except (InvalidSignature, ValueError) as error:
         raise BadSignature() from error
+
+
+_verify_small = lru_cache(maxsize=1024)(_verify)
 
 
 def _is_strict_point(encoded: bytes) -> bool:

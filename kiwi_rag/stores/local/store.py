@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.model import (
@@ -43,6 +43,7 @@ from kiwi_rag.stores.local.snapshot import Snapshot, similar_terms
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
 Result = TypeVar("Result")
+_Outcome = tuple[Any, Exception | None]
 
 
 class LocalVectorStore:
@@ -79,6 +80,8 @@ class LocalVectorStore:
         self._chroma_failure = ""
         self._snapshot: Snapshot | None = None
         self._wrote = False
+        self._waiting: list[tuple[Callable[[Connection], Any], asyncio.Future[Any]]] = []
+        self._reader: asyncio.Task[None] | None = None
         self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"))
         """The audit log; blocking, and independent of the writer's lock."""
 
@@ -103,7 +106,7 @@ class LocalVectorStore:
 
     async def unembedded(self) -> Sequence[UnembeddedDocument]:
         """Return the documents with passages that have no vector yet."""
-        return await _in_thread(self._reading, vectors.unembedded)
+        return await self._read(vectors.unembedded)
 
     async def passages(self, keys: Sequence[int]) -> Mapping[int, Passage]:
         """Return those of some passages that are stored, by their keys; raises as `put_vectors`."""
@@ -130,7 +133,7 @@ class LocalVectorStore:
 
     async def has_vectors(self) -> bool:
         """Whether any passage has a vector; without one a search does not need the query's vector."""
-        return await _in_thread(self._reading, lambda c: bool(meta(c, "vectors")))
+        return await self._read(lambda c: bool(meta(c, "vectors")))
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay recorded. Return whether it was there."""
@@ -138,35 +141,35 @@ class LocalVectorStore:
 
     async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
         """Return an item with all or some of its files; None when it is not there in that version."""
-        return await _in_thread(self._reading, lambda c: catalog.get_item(c, ref, files))
+        return await self._read(lambda c: catalog.get_item(c, ref, files))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id."""
-        return await _in_thread(self._reading, lambda c: catalog.list_items(c, filters))
+        return await self._read(lambda c: catalog.list_items(c, filters))
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
-        return await _in_thread(self._reading, lambda c: catalog.history(c, ref))
+        return await self._read(lambda c: catalog.history(c, ref))
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return the statistics for BM25 of these terms."""
-        return await _in_thread(self._reading, lambda c: self._current(c).statistics(c, terms))
+        return await self._read(lambda c: self._current(c).statistics(c, terms))
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
-        return await _in_thread(self._reading, lambda c: similar_terms(c, terms))
+        return await self._read(lambda c: similar_terms(c, terms))
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""
-        return await _in_thread(self._reading, lambda c: search(c, self._current(c), query, self._chroma_for(c)))
+        return await self._read(lambda c: search(c, self._current(c), query, self._chroma_for(c)))
 
     async def status(self) -> StoreStatus:
         """Return counts, and the problems that are found without a full check."""
-        return await _in_thread(self._reading, self._status)
+        return await self._read(self._status)
 
     async def digests(self) -> Mapping[ItemRef, str]:
         """Return the statement's digest of everything that is stored; the references have no versions."""
-        return await _in_thread(self._reading, catalog.digests)
+        return await self._read(catalog.digests)
 
     async def clear(self) -> None:
         """Remove everything, for a change of model; versions and audit stay."""
@@ -208,6 +211,38 @@ class LocalVectorStore:
     async def close(self) -> None:
         """Update Chroma if this store wrote, and close all files."""
         await asyncio.to_thread(self._close)
+
+    async def _read(self, function: Callable[[Connection], Result]) -> Result:
+        """Return what `function` returns for a connection; functions that wait share a worker thread and a transaction.
+
+        A search reads items one by one, which each took less time than to hand it to a thread and back. A function sees
+        all that was committed before it was passed in: no other joins a transaction that has begun.
+        """
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((function, done))
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._read_waiting())
+        return await done
+
+    async def _read_waiting(self) -> None:
+        while batch := [(function, done) for function, done in self._waiting if not done.done()]:
+            self._waiting = []
+            outcomes = await asyncio.to_thread(self._run_together, [function for function, _ in batch])
+            for (_, done), (result, error) in zip(batch, outcomes, strict=False):
+                if not done.done():  # its caller has gone
+                    done.set_exception(error) if error else done.set_result(result)
+
+    def _run_together(self, functions: Sequence[Callable[[Connection], Any]]) -> Sequence[_Outcome]:
+        """Return the result or the error of each function; after an error the others run in another transaction."""
+        outcomes: list[_Outcome] = []
+        while len(outcomes) < len(functions):
+            try:
+                with self._reading() as connection:
+                    for function in functions[len(outcomes) :]:
+                        outcomes.append((function(connection), None))
+            except Exception as error:  # noqa: BLE001  # its caller raises it
+                outcomes.append((None, error))
+        return outcomes
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
