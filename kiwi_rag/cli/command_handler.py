@@ -17,6 +17,7 @@ from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.apps import Apps
 from kiwi_rag.http.commands import Answer, CallerRequest, Write
 from kiwi_rag.local_service import OTHER_NETWORK, Declined, is_served
+from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.stdio import Lines, serve_lines
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load
 from kiwi_rag.services import Services
@@ -62,8 +63,9 @@ class CommandHandler:
         try:
             await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
             app = await asyncio.to_thread(request.open, {})
-            async with self._apps.lend(app) as lent:
-                await _serve_session(lent, request.toolsets, lines, accept)
+            offered = load(request.toolsets or (IN_PROJECT if app.project_dir else DEFAULT))
+            async with self._apps.lend(app) as lent, contextlib.aclosing(ServerContext(lent)) as context:
+                await serve_lines(context, offered, Lines(lines, await accept()))
         except (ImportError, KiwiError) as error:
             raise Declined(f"the session cannot begin: {error}") from error
 
@@ -132,13 +134,3 @@ def _run(caller: _CallerSession) -> Answer:
     except (KiwiError, click.ClickException, click.Abort, click.exceptions.Exit) as error:
         raise Declined(f"it ends in an error ({type(error).__name__}), which the command line reports itself") from None
     return {"exit": code if isinstance(code, int) else DONE, "output": caller.output}
-
-
-async def _serve_session(
-    app: Services, toolsets: str, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
-) -> None:
-    from kiwi_rag.mcp.context import ServerContext
-
-    offered = load(toolsets or (IN_PROJECT if app.project_dir else DEFAULT))
-    async with contextlib.aclosing(ServerContext(app)) as context:
-        await serve_lines(context, offered, Lines(lines, await accept()))

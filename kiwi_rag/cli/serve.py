@@ -158,7 +158,7 @@ async def _attend(
             service = Service(Commands(handler), idle_seconds, Api(context), tokens, names)
             async with contextlib.aclosing(workspaces := Workspaces(context, apps)):
                 service.add(web.routes(context, workspaces), web.refuse)
-                await service.serve(*listening)
+                await service.serve([*listening])
     finally:
         handler.close()
         await apps.close()
@@ -169,10 +169,7 @@ def _stop(session: Session) -> None:
     if not lock.is_running(folder):
         session.notify("the service is not running")
         return
-    try:
-        reply = client.call(str(folder), STOP, {})
-    except Declined as reason:
-        raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
+    reply = _call(folder, STOP)
     if all(lock.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
         message = f"the service in {folder} received the request to stop, but still runs"
         raise KiwiError(message, hint=_kill_hint(folder))
@@ -196,6 +193,13 @@ def _uninstall(session: Session) -> None:
 
 def _folder(session: Session) -> Path:
     return Path(run_folder(session.environment())).absolute()
+
+
+def _call(folder: Path, path: str) -> dict[str, Any]:
+    try:
+        return client.call(str(folder), path, {})
+    except Declined as reason:
+        raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
 
 
 def _kill_hint(folder: Path) -> str:
@@ -249,10 +253,7 @@ def ui(session: Session, no_browser: bool) -> None:
     folder = _folder(session)
     if not lock.is_running(folder):
         _start(folder)
-    try:
-        url = str(client.call(str(folder), SIGN_IN, {})["url"])
-    except Declined as reason:
-        raise KiwiError(f"the service in {folder} does not answer: {reason}", hint=_kill_hint(folder)) from None
+    url = str(_call(folder, SIGN_IN)["url"])
     if no_browser or not webbrowser.open(url):
         session.print(url)
 

@@ -22,7 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from kiwi_rag import __version__
 from kiwi_rag import local_service as service
-from kiwi_rag.http.limits import BODY_SECONDS, RawRoute
+from kiwi_rag.errors import UsageError
+from kiwi_rag.http.limits import BODY_SECONDS, RawRoute, read_body
 from kiwi_rag.local_service import OTHER_NETWORK, Declined
 from kiwi_rag.services import Services
 
@@ -30,6 +31,7 @@ MAX_LINE = 16 << 20
 """Bytes of one line of a session."""
 SIGN_SECONDS = 1.0
 _REMOTE_PROVIDERS = ("openai", "ollama")
+_OTHER_CODE = f"it runs another version or state of Kiwi ({__version__}); stop it with: kiwi serve --stop"
 
 Write = Callable[[str], Awaitable[None]]
 Answer = Mapping[str, Any]
@@ -43,10 +45,11 @@ class CallerRequest:
     """A command line or a session, with the working directory and environment of the client's process.
 
     ``arguments``, ``terminals`` (whether stdout and stderr are) and ``columns`` (of stdout, 0 if it is none) belong to
-    a command, ``toolsets`` to a session.
+    a command, ``toolsets`` to a session. ``code`` is the fingerprint of the client's code.
     ``project`` is empty where the command line names none.
     """
 
+    code: str
     cwd: _Text
     project: _Text
     environment: dict[_Text, _Text]
@@ -57,7 +60,7 @@ class CallerRequest:
     toolsets: _Text = ""
 
     @classmethod
-    def read(cls, message: Answer) -> CallerRequest:
+    def read(cls, message: bytes) -> CallerRequest:
         """Return the request that a message holds.
 
         Raises
@@ -66,9 +69,9 @@ class CallerRequest:
             When it has none, or one that this process would answer differently than the client's own.
         """
         try:
-            request: CallerRequest = TypeAdapter(cls).validate_python(message)
+            request: CallerRequest = TypeAdapter(cls).validate_json(message)
         except ValidationError:
-            raise Declined("the request is not readable") from None
+            raise Declined(f"the request is not readable, or {_OTHER_CODE}") from None
         _require_absolute("request", request.cwd, request.project or "/", request.environment.get("KIWI_HOME") or "/")
         if request.environment.get("HOME") != os.environ.get("HOME"):
             raise Declined("it was started with another HOME")
@@ -148,7 +151,8 @@ class Commands:
 
     async def _command(self, request: Request) -> JSONResponse | StreamingResponse:
         try:
-            caller = self._read(await _body(request))
+            async with _body_deadline():
+                caller = self._read(await read_body(request, service.MAX_REQUEST, "request"))
         except Declined as reason:
             return JSONResponse({"declined": str(reason)}, 409)
         return StreamingResponse(_while_working(self._work.command(caller)), media_type="application/json")
@@ -178,15 +182,9 @@ class Commands:
         await send({"type": "http.response.body", "body": b""})
 
     def _read(self, body: bytes) -> CallerRequest:
-        try:
-            message = json.loads(body)
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict):
-            raise Declined("the request is not readable")
-        if message.get("code") != self._code:
-            raise Declined(f"it runs another version or state of Kiwi ({__version__}); stop it with: kiwi serve --stop")
-        caller = CallerRequest.read(message)
+        caller = CallerRequest.read(body)
+        if caller.code != self._code:
+            raise Declined(_OTHER_CODE)
         self.requests += 1
         return caller
 
@@ -198,16 +196,8 @@ async def _body_deadline() -> AsyncIterator[None]:
             yield
     except (TimeoutError, ClientDisconnect):
         raise Declined("the request is not readable") from None
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async with _body_deadline():
-        async for piece in request.stream():
-            body += piece
-            if len(body) > service.MAX_REQUEST:
-                raise Declined("the request is over 1 MB")
-    return bytes(body)
+    except UsageError as error:
+        raise Declined(error.message) from None
 
 
 async def _while_working(work: Awaitable[Answer]) -> AsyncIterator[str]:

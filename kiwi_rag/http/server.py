@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kiwi_rag import __version__
 from kiwi_rag import local_service as service
@@ -26,8 +25,8 @@ from kiwi_rag.http.limits import uvicorn_config
 from kiwi_rag.system import call_on_signals
 
 
-class Service:
-    """One user's service.
+class Service(uvicorn.Server):
+    """One user's service. A signal ends it in order, without killing the process afterwards.
 
     Parameters
     ----------
@@ -48,44 +47,40 @@ class Service:
     ) -> None:
         self._commands, self._api, self._logins = commands, api, Logins()
         self._idle_seconds = idle_seconds
-        self._started = self._last_left = time.monotonic()
-        self._active, self.url = 0, ""
+        self._began = self._last_used = time.monotonic()
+        self._finished, self.url = 0, ""
         self._app = Starlette(routes=self._routes(), lifespan=lambda _: api.running())
         protected = AccessControl(self._app, tokens, self._logins, names, reader_posts=api.reader_posts)
-        self._server = _Server(uvicorn_config(self._counted(protected)), self.stop, self._is_idle)
+        super().__init__(uvicorn_config(protected))
 
     def add(self, pages: Sequence[BaseRoute], refuse: Callable[[Request, Exception], Response]) -> None:
         """Add the routes of the web interface, and the answer for addresses and methods that no route has."""
         self._app.router.routes.extend(pages)
         self._app.add_exception_handler(HTTPException, refuse)
 
-    async def serve(self, *listening: socket.socket) -> None:
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until a client or a signal stops it, or it was idle for too long; finish the running commands."""
-        self.url = next((url_of(one) for one in listening if one.family != socket.AF_UNIX), "")
-        await self._server.serve(list(listening))
+        self.url = next((url_of(one) for one in sockets or () if one.family != socket.AF_UNIX), "")
+        await super().serve(sockets)
 
     def stop(self) -> None:
         """Take no more requests, and end the sessions, which have no end of their own."""
-        self._server.should_exit = True
+        self.should_exit = True
         for session in self._commands.sessions:
             session.cancel()
 
-    def _is_idle(self) -> bool:
-        working = self._active or self._api.is_working
-        return not working and time.monotonic() - self._last_left > self._idle_seconds
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Let signals call `stop` in the event loop."""
+        call_on_signals(self.stop)
+        yield
 
-    def _counted(self, app: ASGIApp) -> ASGIApp:
-        """Return `app`, noting how many requests are active, and when the last one ended."""
-
-        async def counted(scope: Scope, receive: Receive, send: Send) -> None:
-            self._active += scope["type"] == "http"
-            try:
-                await app(scope, receive, send)
-            finally:
-                self._active -= scope["type"] == "http"
-                self._last_left = time.monotonic()
-
-        return counted
+    async def on_tick(self, counter: int) -> bool:
+        """Return, ten times a second, whether to end."""
+        state, now = self.server_state, time.monotonic()
+        if state.tasks or state.total_requests != self._finished or self._api.is_working:
+            self._finished, self._last_used = state.total_requests, now
+        return await super().on_tick(counter) or now - self._last_used > self._idle_seconds
 
     def _routes(self) -> Sequence[BaseRoute]:
         return [
@@ -109,7 +104,7 @@ class Service:
                 "pid": os.getpid(),
                 "version": __version__,
                 "url": self.url,
-                "uptime_seconds": int(time.monotonic() - self._started),
+                "uptime_seconds": int(time.monotonic() - self._began),
                 "requests": self._commands.requests,
                 "sessions": len(self._commands.sessions),
             }
@@ -121,21 +116,3 @@ class Service:
 
     async def _sign_in(self, _request: Request) -> JSONResponse:
         return JSONResponse({"url": f"{self.url}{LOGIN}?token={self._logins.begin()}"})
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn's server, which a signal ends in order, without killing the process afterwards, and which ends idle."""
-
-    def __init__(self, config: uvicorn.Config, stop: Callable[[], None], is_idle: Callable[[], bool]) -> None:
-        super().__init__(config)
-        self._stop, self._is_idle = stop, is_idle
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Let signals call `stop` in the event loop."""
-        call_on_signals(self._stop)
-        yield
-
-    async def on_tick(self, counter: int) -> bool:
-        """Return, ten times a second, whether to end."""
-        return await super().on_tick(counter) or self._is_idle()

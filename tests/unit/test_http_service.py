@@ -63,7 +63,7 @@ def running(folder: Path, idle_seconds: float = math.inf, work: Echo | None = No
     """A service in a thread, which is told to stop at the end."""
     with listening(folder) as line:
         service = Service(Commands(work or Echo()), idle_seconds, api or NoApi(), TokenFile(folder / "tokens.json"))
-        thread = threading.Thread(target=lambda: asyncio.run(service.serve(line)))
+        thread = threading.Thread(target=lambda: asyncio.run(service.serve([line])))
         thread.start()
         try:
             yield thread
