@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import math
 import subprocess
 import sys
@@ -61,6 +62,7 @@ def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token
                 from kiwi_rag.http.address import ListenAddress, serve_http
 
                 session.exit_on_sigterm()
+                gc.freeze()  # the modules stay: the collector need not visit them at each of its runs
                 await serve_http(context, offered, ListenAddress(token=token or "", **endpoint), session.notify)
 
     session.run(attend)
@@ -152,6 +154,7 @@ async def _attend(
     apps = Apps()
     handler = CommandHandler(apps)
     await handler.import_modules()
+    gc.freeze()
     try:
         async with apps.lend(app) as lent, contextlib.aclosing(ServerContext(lent)) as context:
             context.warm()

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.storage.atomic import write_user_file
 
 NAME = "kiwi.service"
 LABEL = "kiwi-rag.kiwi"
@@ -46,8 +45,12 @@ def install(arguments: Sequence[str], environ: Mapping[str, str], platform: str 
     # -P: a folder kiwi_rag in the working directory must not be imported.
     manager = manager_of(environ, platform, [sys.executable, "-P", "-m", "kiwi_rag.cli", *arguments])
     path, hint = manager.path, f"kiwi serve starts the service without {manager.name}"
-    before = path.read_bytes() if path.is_file() else None
-    write_user_file(path, manager.text.encode())
+    before = path.read_text(encoding="utf-8") if path.is_file() else None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(manager.text, encoding="utf-8")
+    except OSError as error:
+        raise KiwiError(f"cannot write {path}: {error.strerror}", hint=hint) from error
     try:
         if before is not None:
             with suppress(KiwiError):  # launchd starts no agent that it has already
@@ -58,7 +61,7 @@ def install(arguments: Sequence[str], environ: Mapping[str, str], platform: str 
         if before is None:
             path.unlink()  # a file that was refused must not look installed
         else:
-            write_user_file(path, before)
+            path.write_text(before, encoding="utf-8")
         raise
     return path
 

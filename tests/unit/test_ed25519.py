@@ -62,6 +62,20 @@ def test_identity_key_would_pass_openssl_and_is_refused_here():
         dsse.verify_signature((1).to_bytes(32, "little"), b"anything", (1).to_bytes(32, "little") + bytes(32))
 
 
+def test_what_verified_once_says_nothing_of_other_bytes():
+    key, other = nacl.signing.SigningKey(b"1" * 32), nacl.signing.SigningKey(b"2" * 32)
+    signature = key.sign(b"message").signature
+    for _ in range(2):
+        dsse.verify_signature(bytes(key.verify_key), b"message", signature)
+        for changed in (
+            (bytes(other.verify_key), b"message", signature),
+            (bytes(key.verify_key), b"massage", signature),
+            (bytes(key.verify_key), b"message", other.sign(b"message").signature),
+        ):
+            with pytest.raises(BadSignature):
+                dsse.verify_signature(*changed)
+
+
 def test_an_unreduced_s_is_refused():
     private = Ed25519PrivateKey.generate()
     signature = private.sign(b"m")

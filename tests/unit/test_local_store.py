@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreCorrupt, StoreError
+from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreCorrupt, StoreError, UsageError
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
@@ -48,6 +48,25 @@ async def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None
     assert await again.check() == ()
     assert (tmp_path / "vectors" / ".gitignore").read_text() == "*\n"
     await again.close()
+
+
+async def test_reads_that_wait_together_share_a_thread_and_fail_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, threads, to_thread = opened(tmp_path), [], asyncio.to_thread
+    await fill(store, 2)
+    monkeypatch.setattr(asyncio, "to_thread", lambda run, *rest: threads.append(run) or to_thread(run, *rest))
+    items = [admission(f"acme/item-{number}").ref for number in range(2)]
+    gone = asyncio.create_task(store.status())
+    reads = [store.get(items[0]), store.list(Filters(author="\ud800")), store.get(items[1])]
+    asyncio.get_running_loop().call_soon(gone.cancel)
+    first, failed, second = await asyncio.gather(*reads, return_exceptions=True)
+    assert (first.ref.item_id, second.ref.item_id) == ("acme/item-0", "acme/item-1")
+    assert isinstance(failed, UsageError)
+    assert len(threads) == 1
+    assert gone.cancelled()
+    assert len(await store.list(EVERYTHING)) == 2
+    await store.close()
 
 
 async def test_a_store_sees_that_its_catalog_was_deleted_and_made_anew(tmp_path: Path) -> None:
