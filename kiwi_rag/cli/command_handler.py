@@ -15,7 +15,7 @@ from kiwi_rag.cli.session import DONE, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.commands import Answer, CallerRequest, Write
+from kiwi_rag.http.commands import ACCEPTED, Answer, CallerRequest, Write
 from kiwi_rag.local_service import OTHER_NETWORK, Declined, is_served
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.stdio import Lines, serve_lines
@@ -52,21 +52,19 @@ class CommandHandler:
         running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._slots.release))
         return await asyncio.wrap_future(running)
 
-    async def session(
-        self, request: CallerRequest, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
-    ) -> None:
+    async def session(self, request: CallerRequest, lines: AsyncIterator[bytes], write: Write) -> None:
         """Serve an MCP session with the services that stay open."""
         if not request.may_connect:
             raise Declined(OTHER_NETWORK)
         if request.environment.get("KIWI_HOME") != process_environment().get("KIWI_HOME"):
             raise Declined("it was started with another KIWI_HOME, where its calls are logged")
         try:
-            await asyncio.to_thread(importlib.import_module, "kiwi_rag.mcp.server")
             app = await asyncio.to_thread(request.open, {})
             offered = load(request.toolsets or (IN_PROJECT if app.project_dir else DEFAULT))
             async with self._apps.lend(app) as lent, contextlib.aclosing(ServerContext(lent)) as context:
-                await serve_lines(context, offered, Lines(lines, await accept()))
-        except (ImportError, KiwiError) as error:
+                await write(ACCEPTED)
+                await serve_lines(context, offered, Lines(lines, write))
+        except KiwiError as error:
             raise Declined(f"the session cannot begin: {error}") from error
 
     async def import_modules(self) -> None:

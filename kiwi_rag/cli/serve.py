@@ -183,8 +183,7 @@ def _install(session: Session, minutes: int) -> None:
     environ = session.environment()
     manager = autostart.manager_of(environ)
     if lock.is_running(_folder(session)) and not manager.path.exists():
-        hint = "kiwi serve --stop, then kiwi serve --install"
-        raise KiwiError(f"a service that {manager.name} did not start is running", hint=hint)
+        raise KiwiError(f"a service that {manager.name} did not start is running", hint="kiwi serve --stop")
     path = autostart.install(["serve", "--idle-exit", str(minutes)], environ)
     session.notify(f"installed {path}: the service starts now and at each login")
 

@@ -95,9 +95,6 @@ class Apps:
         self._opened: dict[_Key, OpenServices] = {}
         self._users: Counter[_Key] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._opened)
-
     @asynccontextmanager
     async def lend(self, opened: Services, *, may_connect: bool = True) -> AsyncIterator[Services]:
         """Yield services for one request, with the settings of `opened`, which was opened for it and not used yet.

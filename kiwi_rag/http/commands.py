@@ -30,6 +30,7 @@ from kiwi_rag.services import Services
 MAX_LINE = 16 << 20
 """Bytes of one line of a session."""
 SIGN_SECONDS = 1.0
+ACCEPTED = '{"accepted": true}'
 _REMOTE_PROVIDERS = ("openai", "ollama")
 _OTHER_CODE = f"it runs another version or state of Kiwi ({__version__}); stop it with: kiwi serve --stop"
 
@@ -114,10 +115,8 @@ class RequestHandler(Protocol):
     async def command(self, request: CallerRequest) -> Answer:
         """Run a command line; return its exit code and output."""
 
-    async def session(
-        self, request: CallerRequest, lines: AsyncIterator[bytes], accept: Callable[[], Awaitable[Write]]
-    ) -> None:
-        """Serve an MCP session of these lines, until they end; `accept` returns what writes a line."""
+    async def session(self, request: CallerRequest, lines: AsyncIterator[bytes], write: Write) -> None:
+        """Write `ACCEPTED`, and serve an MCP session of these lines, until they end."""
 
 
 class Commands:
@@ -163,16 +162,12 @@ class Commands:
         async def write(text: str) -> None:
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
-        async def accept() -> Write:
-            await write('{"accepted": true}')
-            return write
-
         lines = _lines(Request(scope, receive).stream())
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
         try:
             async with _body_deadline():
                 caller = self._read(await anext(lines, b""))
-            serving = asyncio.ensure_future(self._work.session(caller, lines, accept))
+            serving = asyncio.ensure_future(self._work.session(caller, lines, write))
             self.sessions.add(serving)
             serving.add_done_callback(self.sessions.discard)
             with contextlib.suppress(asyncio.CancelledError):

@@ -72,9 +72,10 @@ def hits_paths(reply: SearchReply) -> str:
     return "\n".join(map(place, reply.hits))
 
 
-def reply_json(
-    reply: SearchReply, explain: bool = False, hits: Sequence[Mapping[str, Any]] | None = None
-) -> dict[str, Any]:
+_Hits = Sequence[Mapping[str, Any]] | None
+
+
+def reply_json(reply: SearchReply, explain: bool = False, hits: _Hits = None) -> dict[str, Any]:
     """Return the whole reply, JSON-ready, or with the given `hits`; `explain` adds how the scores were computed."""
     return {
         **_reply_json(reply, hits),
@@ -84,7 +85,7 @@ def reply_json(
     }
 
 
-def documents_json(reply: SearchReply, hits: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
+def documents_json(reply: SearchReply, hits: _Hits = None) -> dict[str, Any]:
     """Return the whole reply of a search in documents, JSON-ready, or with the given `hits`."""
     outcome = reply.tiers[0]
     return {
@@ -98,7 +99,7 @@ def documents_json(reply: SearchReply, hits: Sequence[Mapping[str, Any]] | None 
     }
 
 
-def _reply_json(reply: SearchReply, hits: Sequence[Mapping[str, Any]] | None) -> dict[str, Any]:
+def _reply_json(reply: SearchReply, hits: _Hits) -> dict[str, Any]:
     return {
         "query": reply.query.text,
         "complete": reply.complete,

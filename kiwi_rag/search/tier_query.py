@@ -260,12 +260,11 @@ def merge_statistics(tier_queries: Sequence[TierQuery]) -> CollectionStatistics:
 
 def collect_candidates(tier_queries: Sequence[TierQuery]) -> list[RankedHit]:
     """Return the candidates of all tiers, without items that failed verification."""
-    failed = {tq.tier.name: tq.refused | tq.unverified for tq in tier_queries}
     return [
         RankedHit(tq.tier.name, tq.tier.rank, tq.candidates.plan, c)
         for tq in tier_queries
         for c in tq.candidates.items
-        if not failed[tq.tier.name] or c.ref.key not in failed[tq.tier.name]
+        if not (failed := tq.refused | tq.unverified) or c.ref.key not in failed
     ]
 
 

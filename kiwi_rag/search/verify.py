@@ -169,7 +169,6 @@ def _whole_lines(content: str, passage: Passage) -> Passage | None:
     return replace(passage, heading=(), context="") if same else None
 
 
-_NUMBER = (int, float)  # a tuple, as `int | float` would be made anew for each score
 _SLACK = 1e-3  # what rounding to single precision may add to a score
 MAX_COUNT = 1 << 53
 """The largest integer that a double holds exactly; no collection has as many passages."""
@@ -232,7 +231,7 @@ def _are_scores(candidate: Candidate, ceiling: float) -> bool:
 
 def _is_score(score: object, low: float, high: float) -> bool:
     """Whether `score` is a number in the range, allowing for rounding; NaN is in no range."""
-    return isinstance(score, _NUMBER) and low - _SLACK <= score <= high + _SLACK * max(1.0, high)
+    return isinstance(score, int | float) and low - _SLACK <= score <= high + _SLACK * max(1.0, high)
 
 
 def _is_formed(candidate: Candidate, passage: Passage) -> bool:

@@ -299,11 +299,8 @@ class Services(ClosesOpened):
         """Return the items of the registry; no connection is made before its first use."""
         return self._collection("registry", self._registry_store, self.audit, monitor=self.monitor)
 
-    def _read_trust(self) -> TrustPolicy:
-        return self.trust  # a method, so that a search of several tiers finds that it is the same, and reads it once
-
     def _collection(self, name: str, store: VectorStore, audit: SqliteAuditLog, **parts: Any) -> Collection[Any]:
-        about = policy_of(name), self._read_trust, self.settings.registry_name, audit
+        about = policy_of(name), lambda: self.trust, self.settings.registry_name, audit
         return Collection(name, RANKS[name], store, *about, yanked=self.yanked, **parts)
 
     def tier(self, name: str) -> Collection[VectorStore]:

@@ -20,7 +20,7 @@ from kiwi_rag import local_service as protocol
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.access import TokenFile
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.commands import CallerRequest, Commands
+from kiwi_rag.http.commands import ACCEPTED, CallerRequest, Commands
 from kiwi_rag.http.lock import is_running, listening
 from kiwi_rag.http.server import Service
 from kiwi_rag.local_service import Declined, autostart, client
@@ -38,8 +38,8 @@ class Echo:
         await asyncio.to_thread(self.free.wait, 10)
         return {"exit": 0, "output": [[1, " ".join(request.arguments)]]}
 
-    async def session(self, request: CallerRequest, lines, accept):
-        write = await accept()
+    async def session(self, request: CallerRequest, lines, write):
+        await write(ACCEPTED)
         async for line in lines:
             await write(line.decode().upper())
 
@@ -320,7 +320,7 @@ async def test_stores_are_shared_by_those_whose_settings_are_the_same(tmp_path: 
     async with apps.lend(opened(home, tmp_path / "b")) as three:
         assert three.local("project").store is not one.local("project").store
         assert three.embed is one.embed
-    assert len(apps) == 2
+    assert len(apps._opened) == 2
     await apps.close()
 
 
@@ -339,7 +339,7 @@ async def test_the_one_used_longest_ago_is_closed_once_nobody_uses_it(tmp_path: 
             assert closed == []
         assert closed == []
     assert closed == ["a"]
-    assert len(apps) == 1
+    assert len(apps._opened) == 1
     await apps.close()
     assert closed == ["a", "b"]
 
@@ -349,8 +349,8 @@ async def test_what_a_request_uses_when_everything_is_closed_is_closed_at_its_en
     async with apps.lend(opened(tmp_path / "home", tmp_path / "a")) as app:
         await apps.close()
         assert app.local("user").name == "user"
-        assert len(apps) == 1
-    assert len(apps) == 0
+        assert len(apps._opened) == 1
+    assert len(apps._opened) == 0
 
 
 async def test_without_the_callers_variables_no_registry_is_asked(tmp_path: Path):

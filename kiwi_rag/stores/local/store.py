@@ -43,7 +43,7 @@ from kiwi_rag.stores.local.snapshot import Snapshot, similar_terms
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
 Result = TypeVar("Result")
-_Outcome = tuple[Any, Exception | None]
+_Waiting = tuple[Callable[[Connection], Any], asyncio.Future[Any]]
 
 
 class LocalVectorStore:
@@ -80,7 +80,7 @@ class LocalVectorStore:
         self._chroma_failure = ""
         self._snapshot: Snapshot | None = None
         self._wrote = False
-        self._waiting: list[tuple[Callable[[Connection], Any], asyncio.Future[Any]]] = []
+        self._waiting: list[_Waiting] = []
         self._reader: asyncio.Task[None] | None = None
         self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"))
         """The audit log; blocking, and independent of the writer's lock."""
@@ -225,24 +225,23 @@ class LocalVectorStore:
         return await done
 
     async def _read_waiting(self) -> None:
-        while batch := [(function, done) for function, done in self._waiting if not done.done()]:
+        while batch := [one for one in self._waiting if not one[1].done()]:
             self._waiting = []
-            outcomes = await asyncio.to_thread(self._run_together, [function for function, _ in batch])
-            for (_, done), (result, error) in zip(batch, outcomes, strict=False):
-                if not done.done():  # its caller has gone
-                    done.set_exception(error) if error else done.set_result(result)
+            for (_, done), finish in zip(batch, await asyncio.to_thread(self._run_together, batch), strict=False):
+                if not done.done():  # its caller has not gone
+                    finish()
 
-    def _run_together(self, functions: Sequence[Callable[[Connection], Any]]) -> Sequence[_Outcome]:
-        """Return the result or the error of each function; after an error the others run in another transaction."""
-        outcomes: list[_Outcome] = []
-        while len(outcomes) < len(functions):
+    def _run_together(self, batch: Sequence[_Waiting]) -> Sequence[Callable[[], None]]:
+        """Return what finishes each future, to be called in its loop; after an error another transaction begins."""
+        finished: list[Callable[[], None]] = []
+        while len(finished) < len(batch):
             try:
                 with self._reading() as connection:
-                    for function in functions[len(outcomes) :]:
-                        outcomes.append((function(connection), None))
-            except Exception as error:  # noqa: BLE001  # its caller raises it
-                outcomes.append((None, error))
-        return outcomes
+                    for function, done in batch[len(finished) :]:
+                        finished.append(partial(done.set_result, function(connection)))
+            except Exception as error:  # noqa: BLE001  # the future raises it
+                finished += [partial(done.set_exception, error) for _, done in batch[len(finished) :][:1]]
+        return finished
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
