@@ -57,8 +57,9 @@ async def test_reads_that_wait_together_share_a_thread_and_fail_apart(
     await fill(store, 2)
     monkeypatch.setattr(asyncio, "to_thread", lambda run, *rest: threads.append(run) or to_thread(run, *rest))
     items = [admission(f"acme/item-{number}").ref for number in range(2)]
-    gone = asyncio.create_task(store.status())
-    reads = [store.get(items[0]), store.list(Filters(author="\ud800")), store.get(items[1])]
+    gone = asyncio.create_task(store.history(items[0]))
+    refused = replace(query("alpha", CollectionStatistics()), filters=Filters(author="\ud800"))
+    reads = [store.get(items[0]), store.search(refused), store.get(items[1])]
     asyncio.get_running_loop().call_soon(gone.cancel)
     first, failed, second = await asyncio.gather(*reads, return_exceptions=True)
     assert (first.ref.item_id, second.ref.item_id) == ("acme/item-0", "acme/item-1")

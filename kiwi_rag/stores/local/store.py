@@ -106,7 +106,7 @@ class LocalVectorStore:
 
     async def unembedded(self) -> Sequence[UnembeddedDocument]:
         """Return the documents with passages that have no vector yet."""
-        return await self._read(vectors.unembedded)
+        return await _in_thread(self._reading, vectors.unembedded)
 
     async def passages(self, keys: Sequence[int]) -> Mapping[int, Passage]:
         """Return those of some passages that are stored, by their keys; raises as `put_vectors`."""
@@ -145,7 +145,7 @@ class LocalVectorStore:
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id."""
-        return await self._read(lambda c: catalog.list_items(c, filters))
+        return await _in_thread(self._reading, lambda c: catalog.list_items(c, filters))
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
@@ -165,11 +165,11 @@ class LocalVectorStore:
 
     async def status(self) -> StoreStatus:
         """Return counts, and the problems that are found without a full check."""
-        return await self._read(self._status)
+        return await _in_thread(self._reading, self._status)
 
     async def digests(self) -> Mapping[ItemRef, str]:
         """Return the statement's digest of everything that is stored; the references have no versions."""
-        return await self._read(catalog.digests)
+        return await _in_thread(self._reading, catalog.digests)
 
     async def clear(self) -> None:
         """Remove everything, for a change of model; versions and audit stay."""
@@ -216,7 +216,8 @@ class LocalVectorStore:
         """Return what `function` returns for a connection; functions that wait share a worker thread and a transaction.
 
         A search reads items one by one, which each took less time than to hand it to a thread and back. A function sees
-        all that was committed before it was passed in: no other joins a transaction that has begun.
+        all that was committed before it was passed in: no other joins a transaction that has begun. What may take long
+        has a thread of its own.
         """
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((function, done))
@@ -227,7 +228,13 @@ class LocalVectorStore:
     async def _read_waiting(self) -> None:
         while batch := [one for one in self._waiting if not one[1].done()]:
             self._waiting = []
-            for (_, done), finish in zip(batch, await asyncio.to_thread(self._run_together, batch), strict=False):
+            try:
+                finished = await asyncio.to_thread(self._run_together, batch)
+            except BaseException:  # the loop or its threads end
+                for _, done in (*batch, *self._waiting):
+                    done.cancel()
+                raise
+            for (_, done), finish in zip(batch, finished, strict=True):
                 if not done.done():  # its caller has not gone
                     finish()
 
