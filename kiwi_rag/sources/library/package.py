@@ -165,7 +165,7 @@ def _repository(manifest: Mapping[str, Any]) -> tuple[str, str]:
 
 def _id_of(repository: str, name: str, ecosystem: str, *, shared: bool) -> str:
     """Return the repository as the id; of other packages than its main one in a `shared` repository, the name."""
-    first, last = (re.sub(r"[-_.]|\.js$", "", text.rpartition("/")[2].lower()) for text in (repository, name))
+    first, last = (re.sub(r"\.js$|[-_.]", "", text.rpartition("/")[2].lower()) for text in (repository, name))
     return repository if repository and (first == last or not shared) else f"/{ecosystem}/{name.lower()}"
 
 

@@ -11,9 +11,10 @@ import io
 import tarfile
 import unicodedata
 import zlib
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kiwi_rag.errors import ArchiveRefused, StoreError
 from kiwi_rag.signing.statement import is_nameable
@@ -59,6 +60,10 @@ def unpack(package: Package, target: Path, archive: Path | None = None, *, code:
     if len(chosen) > MAX_FILES or size > MAX_BYTES:
         message = f"{package.origin} has {len(chosen)} files of documentation, {size >> 20} MiB"
         raise ArchiveRefused(message, hint=f"up to {MAX_FILES} files and {MAX_BYTES >> 20} MiB are unpacked")
+    names = [unicodedata.normalize("NFC", path).casefold() for path in chosen]
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    if len(set(names)) < len(names) or not folders.isdisjoint(names):
+        raise ArchiveRefused(f"{package.origin} has files whose names are equal but for case", hint="report it")
     files = dict(_read_archive(archive, chosen) if archive else _read_installed(package, chosen))
     if not any(path.lower().startswith("readme") for path in files):
         files |= {name: text.encode() for name, text in package.texts.items()}
@@ -69,7 +74,7 @@ def unpack(package: Package, target: Path, archive: Path | None = None, *, code:
     return Unpacked(len(files), sum(map(len, files.values())))
 
 
-def _installed(package: Package) -> dict[str, int]:
+def _installed(package: Package) -> Mapping[str, int]:
     folder = package.folder or Path()
     if not package.files:
         return {file.path: file.size for file in walk(folder)}
@@ -86,19 +91,12 @@ def _read_installed(package: Package, chosen: Collection[str]) -> Iterator[tuple
         yield path, read_below(folder, path, MAX_BYTES)[0]
 
 
-def _archived(archive: Path) -> dict[str, int]:
+def _archived(archive: Path) -> Mapping[str, int]:
     """Return the size of each file in an archive, by its path below the one folder at the top."""
-    sizes: dict[str, int] = {}
-    folded: set[str] = set()
+    sizes: Counter[str] = Counter()
     for member, _ in _members(archive):
-        path = member.name.partition("/")[2]
-        if not member.isfile() or not is_nameable(path):
-            continue
-        name = unicodedata.normalize("NFC", path).casefold()
-        if name in folded:
-            raise ArchiveRefused(f"the archive has two files whose names are {path[:80]}, but for case")
-        folded.add(name)
-        sizes[path] = member.size
+        if member.isfile() and is_nameable(path := member.name.partition("/")[2]):
+            sizes[path] += member.size  # of a name that is there twice, tar takes the last
     return sizes
 
 

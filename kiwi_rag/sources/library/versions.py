@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,12 @@ def resolve(
 
 def newest_first(libraries: Iterable[Library], *, prereleases: bool = False) -> list[Library]:
     """Return versions of one library, the newest first; pre-releases after all releases, unless `prereleases`."""
-    return sorted(libraries, key=lambda one: _key(one, prereleases=prereleases), reverse=True)
+
+    def key(one: Library) -> tuple[bool, int, Any]:
+        is_release, *others = _parsed(one.version, one.ecosystem)
+        return prereleases or is_release, *others
+
+    return sorted(libraries, key=key, reverse=True)
 
 
 def rank(libraries: Iterable[Library], name: str) -> list[Candidate]:
@@ -87,13 +92,12 @@ def rank(libraries: Iterable[Library], name: str) -> list[Candidate]:
 
     plain = _split_version(name[:_LONGEST].strip().lower())[0]
     found = []
-    for _, group in groupby(sorted(libraries, key=lambda one: one.id), key=lambda one: one.id):
-        versions = newest_first(group)
-        names = {text.lower() for one in versions for text in (one.id, one.title, *one.aliases)}
-        # Below 1, which is kept for a name that is the same.
+    for one in newest_first(libraries):
+        names = {text.lower() for text in (one.id, one.title, *one.aliases)}
+        # 1 is kept for a name that is the same.
         score = 1.0 if plain in names else max(fuzz.WRatio(plain, text) for text in names) / 101
-        found += [Candidate(one, round(score, 3)) for one in versions if score >= _ENOUGH]
-    return sorted(found, key=lambda candidate: -candidate.score)
+        found += [Candidate(one, round(score, 3))] if score >= _ENOUGH else []
+    return sorted(found, key=lambda candidate: (-candidate.score, candidate.library.id))
 
 
 def choose(versions: Sequence[Library], wanted: str) -> Library:
@@ -171,40 +175,31 @@ def _satisfies(library: Library, wanted: str) -> bool:
 
     version, parsed = library.version, _pep440(library.version)
     if library.ecosystem != "npm" and parsed is not None:
-        numbers = f"{parsed.major}.{parsed.minor}.{parsed.micro}"
-        version = f"{numbers}-{''.join(map(str, parsed.pre or ('dev',)))}" if parsed.is_prerelease else numbers
-    try:
+        version = f"{parsed.major}.{parsed.minor}.{parsed.micro}{'-a' if parsed.is_prerelease else ''}"
+    with suppress(ValueError):
         return bool(nodesemver.satisfies(version, wanted, loose=True))
-    except ValueError:
-        return False
+    return False
 
 
 def _pep440(version: str) -> Any:
     from packaging.version import InvalidVersion, Version
 
-    try:
+    with suppress(InvalidVersion):
         return Version(version[:_LONGEST])
-    except InvalidVersion:
-        return None
+    return None
 
 
-def _parsed(version: str, ecosystem: str) -> tuple[int, Any, bool]:
-    """Return a version so that it can be compared, and whether it is a release: by SemVer for npm, else by PEP 440."""
+def _parsed(version: str, ecosystem: str) -> tuple[bool, int, Any]:
+    """Return whether a version is a release, and what it is compared by: SemVer for npm, else PEP 440."""
     import semver
 
     parsed = None if ecosystem == "npm" else _pep440(version)
     if parsed is not None:
-        return 2, parsed, not parsed.is_prerelease
-    try:
-        found = semver.Version.parse(version.removeprefix("v")[:_LONGEST], optional_minor_and_patch=True)
-    except ValueError:
-        return 0, version, True
-    return 1, found, not found.prerelease
-
-
-def _key(library: Library, *, prereleases: bool) -> tuple[bool, int, Any]:
-    kind, parsed, is_release = _parsed(library.version, library.ecosystem)
-    return prereleases or is_release, kind, parsed
+        return not parsed.is_prerelease, 2, parsed
+    with suppress(ValueError):
+        found = semver.Version.parse(version.removeprefix("v")[:_LONGEST])
+        return not found.prerelease, 1, found
+    return True, 0, version
 
 
 def _pin(versions: Sequence[Library], path: Path | None) -> tuple[Pin | None, str]:
