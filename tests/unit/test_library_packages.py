@@ -71,7 +71,7 @@ def test_a_python_package_is_found_in_the_projects_environment(tmp_path: Path) -
     found = locate("pypi:fast.api", tmp_path / "src")
     assert (found.origin, found.version, found.id) == ("pypi:fast-api", "0.121.0", "/fast/api")
     assert (found.title, found.folder, found.texts) == ("Fast-API", site, {"README.md": "# Fast API\n"})
-    assert found.aliases == ("fast-api", "fast.api")
+    assert found.aliases == ("fast-api", "Fast-API")
 
 
 def test_the_active_environment_counts_where_the_project_has_none(

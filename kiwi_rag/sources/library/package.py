@@ -86,7 +86,7 @@ def parse_origin(text: str) -> tuple[str, str, str]:
     name, version = (rest[:at], check_version(rest[at + 1 :])) if at > 0 else (rest, "")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name[:80]!r} cannot be the name of a package", hint=f"as in {ecosystem}:fastapi@0.121.0")
-    return ecosystem, name, version
+    return ecosystem, re.sub(r"[-_.]+", "-", name).lower() if ecosystem == "pypi" else name, version
 
 
 def locate(origin: str, from_folder: Path) -> Package:
@@ -187,13 +187,13 @@ def python_package(found: Distribution, name: str, site: Path | None = None) -> 
     urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
     # The repository's own address is mostly the shortest: others lead to its issues and releases.
     repository = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
-    normal = re.sub(r"[-_.]+", "-", name).lower()
-    chosen = _id_of(repository, normal, "pypi", shared=any("/tree/" in url for url in urls))
+    chosen = _id_of(repository, name, "pypi", shared=any("/tree/" in url for url in urls))
     readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
     text = str(metadata.get("Description") or metadata.get_payload() or "")
-    named = (f"pypi:{normal}", check_version(found.version), chosen)
+    named = (f"pypi:{name}", check_version(found.version), chosen)
     files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
-    return Package(*named, plain_title(str(metadata.get("Name") or name)), (normal, name), site, files, {readme: text})
+    title = plain_title(str(metadata.get("Name") or name))
+    return Package(*named, title, (name, title), site, files, {readme: text})
 
 
 def repository_id(urls: Sequence[str]) -> str:

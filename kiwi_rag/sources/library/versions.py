@@ -164,7 +164,7 @@ def _in_range(versions: Sequence[Library], wanted: str) -> list[Library]:
         specifiers = SpecifierSet(wanted)
     except InvalidSpecifier:
         return [one for one in versions if _satisfies(one, wanted)]
-    parsed = [(one, _pep440(one.version)) for one in versions]
+    parsed = [(one, parse_pep440(one.version)) for one in versions]
     allowed = bool(specifiers.prereleases)
     return [one for one, v in parsed if v is not None and specifiers.contains(v, prereleases=allowed)]
 
@@ -173,7 +173,7 @@ def _satisfies(library: Library, wanted: str) -> bool:
     """Whether a version is in a range of npm; one of PEP 440 is read as the semantic version with its numbers."""
     import nodesemver
 
-    version, parsed = library.version, _pep440(library.version)
+    version, parsed = library.version, parse_pep440(library.version)
     if library.ecosystem != "npm" and parsed is not None:
         version = f"{parsed.major}.{parsed.minor}.{parsed.micro}{'-a' if parsed.is_prerelease else ''}"
     with suppress(ValueError):
@@ -181,7 +181,8 @@ def _satisfies(library: Library, wanted: str) -> bool:
     return False
 
 
-def _pep440(version: str) -> Any:
+def parse_pep440(version: str) -> Any:
+    """Return a version of Python packages; None for a text that is none."""
     from packaging.version import InvalidVersion, Version
 
     with suppress(InvalidVersion):
@@ -193,7 +194,7 @@ def _parsed(version: str, ecosystem: str) -> tuple[bool, int, Any]:
     """Return whether a version is a release, and what it is compared by: SemVer for npm, else PEP 440."""
     import semver
 
-    parsed = None if ecosystem == "npm" else _pep440(version)
+    parsed = None if ecosystem == "npm" else parse_pep440(version)
     if parsed is not None:
         return not parsed.is_prerelease, 2, parsed
     with suppress(ValueError):
