@@ -196,6 +196,14 @@ def test_an_archive_gives_its_documentation_alone(tmp_path: Path) -> None:
     assert files_in(target) == {"README.md": "# A", "docs/x.md": "X"}
 
 
+def test_a_package_without_documentation_is_no_empty_library(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.tgz", ("p/website/a.txt", "A"), ("p/index.js", "//"))
+    with pytest.raises(NotFound, match=r"npm:a@1\.0\.0 has no documentation"):
+        unpack(PACKAGE, tmp_path / "target", path)
+    assert not (tmp_path / "target").exists()
+    assert unpack(PACKAGE, tmp_path / "target", path, include=["website"]).files == 1
+
+
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.type, entry.linkname = kind, target

@@ -17,7 +17,7 @@ from urllib.parse import quote, urljoin
 from kiwi_rag.embedding.endpoint import trusted_certificates
 from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, UsageError
 from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, parse_origin, python_package
-from kiwi_rag.sources.library.unpack import read_member
+from kiwi_rag.sources.library.unpack import read_archive
 from kiwi_rag.sources.library.versions import parse_pep440
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Ar
 
 def _version_of(filename: str) -> Version | None:
     is_wheel = filename.endswith(".whl")
-    parts = filename.split("-") if is_wheel else ["", filename.removesuffix(".tar.gz").rpartition("-")[2]]
+    parts = [*filename.split("-"), ""] if is_wheel else ["", filename.removesuffix(".tar.gz").rpartition("-")[2]]
     return parse_pep440(parts[1]) if is_wheel or filename.endswith(".tar.gz") else None
 
 
@@ -177,7 +177,8 @@ def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress
 
 def _described(archive: Path, name: str, version: str) -> Package:
     """Return the package that the metadata in a source archive describes."""
-    (archive.parent / "PKG-INFO").write_bytes(read_member(archive, "PKG-INFO", MAX_METADATA_BYTES))
+    data = dict(read_archive(archive, ["PKG-INFO"])).get("PKG-INFO", b"")
+    (archive.parent / "PKG-INFO").write_bytes(data[:MAX_METADATA_BYTES])
     try:
         package = python_package(PathDistribution(archive.parent), name)
     except (LookupError, TypeError, ValueError, UsageError) as error:

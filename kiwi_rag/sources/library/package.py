@@ -190,7 +190,7 @@ def python_package(found: Distribution, name: str, site: Path | None = None) -> 
     chosen = _id_of(repository, name, "pypi", shared=any("/tree/" in url for url in urls))
     readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
     text = str(metadata.get("Description") or metadata.get_payload() or "")
-    named = (f"pypi:{name}", check_version(found.version), chosen)
+    named = (f"pypi:{name}", check_version(str(metadata.get("Version") or "")), chosen)
     files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
     title = plain_title(str(metadata.get("Name") or name))
     return Package(*named, title, (name, title), site, files, {readme: text})

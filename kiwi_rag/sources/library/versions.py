@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import NoSuchLibrary, SourceUnreadable, UsageError, VersionNotIndexed
-from kiwi_rag.sources.library.locks import Pin, find_pin
+from kiwi_rag.sources.library.locks import find_pin
 from kiwi_rag.sources.library.record import Library
 
 NEWEST = ("latest", "newest")
@@ -31,7 +31,7 @@ class Resolution:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LibraryMatch:
     """A library that a name may mean; ``score`` is in [0, 1], and 1 where an alias or the id is the same."""
 
     library: Library
@@ -68,12 +68,19 @@ def resolve(
     if named and version and named != version:
         raise UsageError(f"{query} names another version than {version}", hint="name one version")
     wanted = version or named
-    pin, problem = _pin(versions, path_context)
+    # A folder of the user may be of any ecosystem: its aliases are looked for.
+    packages = {(one.ecosystem, one.package) for one in versions if one.package}
+    packages |= {("", alias) for one in versions for alias in one.aliases if not one.package}
+    pin, notice = None, ""
+    try:
+        pin = find_pin(path_context, packages) if path_context else None
+    except SourceUnreadable as error:
+        notice = f"{error.message}; the versions in it are not known"
     locked = _equal(versions, pin.version) if pin else None
     found = choose(versions, wanted) if wanted else locked or choose(versions, "latest")
     if pin and not locked:
-        problem = f"{pin.file} names {found.id}@{pin.version}, which is not indexed; this is {found.canonical}"
-    return Resolution(found, problem)
+        notice = f"{pin.file} names {found.id}@{pin.version}, which is not indexed; this is {found.canonical}"
+    return Resolution(found, notice)
 
 
 def newest_first(libraries: Iterable[Library], *, prereleases: bool = False) -> list[Library]:
@@ -86,7 +93,7 @@ def newest_first(libraries: Iterable[Library], *, prereleases: bool = False) -> 
     return sorted(libraries, key=key, reverse=True)
 
 
-def rank(libraries: Iterable[Library], name: str) -> list[Candidate]:
+def rank(libraries: Iterable[Library], name: str) -> list[LibraryMatch]:
     """Return the libraries that a name may mean, in every version: the best first, and of one id the newest."""
     from rapidfuzz import fuzz
 
@@ -96,7 +103,7 @@ def rank(libraries: Iterable[Library], name: str) -> list[Candidate]:
         names = {text.lower() for text in (one.id, one.title, *one.aliases)}
         # 1 is kept for a name that is the same.
         score = 1.0 if plain in names else max(fuzz.WRatio(plain, text) for text in names) / 101
-        found += [Candidate(one, round(score, 3))] if score >= _ENOUGH else []
+        found += [LibraryMatch(one, round(score, 3))] if score >= _ENOUGH else []
     return sorted(found, key=lambda candidate: (-candidate.score, candidate.library.id))
 
 
@@ -201,16 +208,3 @@ def _parsed(version: str, ecosystem: str) -> tuple[bool, int, Any]:
         found = semver.Version.parse(version.removeprefix("v")[:_LONGEST])
         return not found.prerelease, 1, found
     return True, 0, version
-
-
-def _pin(versions: Sequence[Library], path: Path | None) -> tuple[Pin | None, str]:
-    """Return what the lock file of a project says about a library, or why it cannot be read."""
-    if path is None:
-        return None, ""
-    packages = {(one.ecosystem, one.package) for one in versions if one.package}
-    # A folder of the user may be of any ecosystem: its aliases are looked for.
-    names = {("", alias) for one in versions for alias in one.aliases if not one.package}
-    try:
-        return find_pin(path, packages | names), ""
-    except SourceUnreadable as error:
-        return None, f"{error.message}; its versions are not known"
