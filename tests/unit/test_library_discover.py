@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import NotFound
+from kiwi_rag.errors import NotFound, SourceUnreadable
+from kiwi_rag.sources.library import discover
 from kiwi_rag.sources.library.discover import CODE, EXAMPLE, INCLUDED, PAGE, LibrarySource, role_of, select
 from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.storage.safe_open import read_below
 from tests.unit.test_library_records import library
 
 ROLES = {
@@ -113,6 +115,17 @@ def test_a_link_out_of_the_folder_is_reported(root: Path, tmp_path_factory: pyte
     report = SyncReport()
     paths = [file.path for file in LibrarySource.of(library(root=root), 1 << 20).find(None, [], report)]
     assert "docs/link.md" not in paths and list(report.failed) == ["docs/link.md"]
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path, path: str, size: int) -> tuple[bytes, object]:
+        if path in ("harbour/berth.py", "docs/a.md"):
+            raise SourceUnreadable(path)
+        return read_below(folder, path, size)
+
+    (root / "llms-full.txt").write_text("x")
+    monkeypatch.setattr(discover, "read_below", refuse)
+    assert found(root, code=True) == ["README.md", "docs/a.md", "harbour/berth.py", "llms-full.txt"]
 
 
 def test_a_folder_that_is_gone_is_no_empty_library(tmp_path: Path) -> None:

@@ -75,7 +75,10 @@ def test_a_version_or_a_range_gives_one_library(query: str, version: str, expect
 @pytest.mark.parametrize(
     ("query", "version"),
     [
-        *(("vite", version) for version in ("5", "5.4", "7.0.0", "^8", ">=11", "nonsense", "9" * 300, "^7", "5.0.0.0")),
+        *(
+            ("vite", version)
+            for version in ("5", "5.4", "7.0.0", "^8", ">=11", "nonsense", "9" * 300, "^7", "5.0.0.0", ",", "||", "-")
+        ),
         *(("django", version) for version in ("5.2", "5", "~=7.0", "6.0", "6.x", ">=6", "5.2.190", "==", "^")),
         ("/vitejs/vite@4.0.0", ""),
         ("vite@4.0.0", ""),
@@ -101,7 +104,9 @@ def test_the_way_out_is_a_command() -> None:
     assert empty.value.hint.endswith("kiwi library add npm:vite")
 
 
-@pytest.mark.parametrize("query", ["", "@", "/", "//", "@1.0", "/vitejs", "vitejs__vite_v5_p0_p0", "/vitejs/", "../x"])
+@pytest.mark.parametrize(
+    "query", ["", "@", "/", "//", "@1.0", "/vitejs", "vitejs__vite_v5_p0_p0", "/vitejs/", "../x", "path", "npm"]
+)
 def test_what_names_no_library_is_no_library(query: str) -> None:
     with pytest.raises(NoSuchLibrary):
         resolve(ALL, query)
@@ -238,6 +243,8 @@ def test_the_aliases_of_a_users_folder_are_looked_for_in_any_lock_file(tmp_path:
     mine = [Library("/x/boot", version, "Boot", ("boot",), "path", Path("/tmp")) for version in ("3.2.1", "4.0")]
     (tmp_path / "pom.xml").write_text(POM)
     assert resolve(mine, "boot", "", tmp_path / "X.java").library.version == "3.2.1"
+    with pytest.raises(NoSuchLibrary):
+        resolve(mine, "path")
 
 
 BOMB = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><project><version>&b;</version></project>'

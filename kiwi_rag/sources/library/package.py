@@ -14,7 +14,7 @@ from importlib.metadata import Distribution, MetadataPathFinder
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.errors import NoSuchLibrary, NotFound, SourceUnreadable, StoreCorrupt, UsageError
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
 from kiwi_rag.sources.workspace.config import git_folder, head_commit
@@ -58,14 +58,19 @@ class Package:
         Raises
         ------
         UsageError
-            When it has no version and none is given, or one of them cannot be used.
+            When it has no version and none is given, or one of them cannot be used, or another package has them.
         """
         if not (version or self.version):
             raise UsageError(f"{self.folder} does not say which version it is", hint="name it: --version 1.0.0")
         chosen, in_place = check_id(id or self.id), self.folder.resolve() if self.folder else Path("/")
         aliases = tuple(dict.fromkeys(name.lower() for name in (*self.aliases, chosen.rpartition("/")[2])))
-        named = (chosen, check_version(version or self.version), self.title, aliases, self.origin, in_place)
+        title = "".join(filter(str.isprintable, self.title))[:200]
+        named = (chosen, check_version(version or self.version), title, aliases, self.origin, in_place)
         library = Library(*named, tuple(include), code, added_at=format_time(datetime.now(UTC)))
+        with suppress(NoSuchLibrary, StoreCorrupt):
+            if records.read(library.name).origin != self.origin:
+                hint = f"name another id with --id, or remove that one: kiwi library remove {library.canonical}"
+                raise UsageError(f"{library.canonical} is there already, from another package or a folder", hint=hint)
         if self.origin == PATH:
             return replace(library, commit=head_commit(in_place))
         return replace(library, root=records.files_of(library))
@@ -125,7 +130,7 @@ def _at(folder: Path) -> Package:
     names = [table["name"] for table in (npm, project) if isinstance(table.get("name"), str)]
     versions = [table["version"] for table in (npm, project) if isinstance(table.get("version"), str)]
     addresses = [_repository(npm)[0], *map(str, _table(project, "urls").values()), *remotes]
-    found = (repository_id(addresses) or f"/local/{own}", plain_title((names or [own])[0]), tuple(names))
+    found = (repository_id(addresses) or f"/local/{own}", (names or [own])[0], tuple(names))
     return Package(PATH, (versions or [""])[0], *found, folder)
 
 
@@ -153,7 +158,7 @@ def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = No
         raise NotFound(f"{folder} is not the package {name}")
     url, directory = _repository(manifest)
     named = (f"npm:{name}", check_version(version), _id_of(repository_id([url]), name, "npm", shared=bool(directory)))
-    return Package(*named, plain_title(name), (name, name.rpartition("/")[2]), folder)
+    return Package(*named, name, (name, name.rpartition("/")[2]), folder)
 
 
 def _repository(manifest: Mapping[str, Any]) -> tuple[str, str]:
@@ -192,7 +197,7 @@ def python_package(found: Distribution, name: str, site: Path | None = None) -> 
     text = str(metadata.get("Description") or metadata.get_payload() or "")
     named = (f"pypi:{name}", check_version(str(metadata.get("Version") or "")), chosen)
     files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
-    title = plain_title(str(metadata.get("Name") or name))
+    title = str(metadata.get("Name") or name)
     return Package(*named, title, (name, title), site, files, {readme: text})
 
 
@@ -203,11 +208,6 @@ def repository_id(urls: Sequence[str]) -> str:
             with suppress(UsageError):
                 return check_id(f"/{match[1]}/{match[2]}")
     return ""
-
-
-def plain_title(text: str) -> str:
-    """Return a title without characters that a terminal would act on."""
-    return "".join(c for c in text if c.isprintable())[:200]
 
 
 def _members(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:

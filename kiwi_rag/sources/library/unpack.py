@@ -12,7 +12,6 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kiwi_rag.errors import ArchiveRefused, NotFound, StoreError
@@ -30,19 +29,12 @@ MAX_UNPACKED = 1 << 30
 """Bytes of a whole archive, unpacked; most of it is skipped."""
 
 
-@dataclass(frozen=True)
-class Unpacked:
-    """How many files were written, and how many bytes they have together."""
-
-    files: int
-    size: int
-
-
 def unpack(
     package: Package, target: Path, archive: Path | None = None, *, include: Sequence[str] = (), code: bool = False
-) -> Unpacked:
+) -> Mapping[str, int]:
     """Replace the folder `target` by the documentation of a package, from its archive or where it is installed.
 
+    Return the path of each file that was written, and its bytes.
     Of the package only the folders `include` count, if there are any; with `code`, source code counts, too.
 
     Raises
@@ -79,7 +71,7 @@ def unpack(
         replace_folder(target, {path: (data, 0o600) for path, data in files.items()})
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from error
-    return Unpacked(len(files), sum(map(len, files.values())))
+    return {path: len(data) for path, data in files.items()}
 
 
 def _installed(package: Package) -> Mapping[str, int]:

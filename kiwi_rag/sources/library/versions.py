@@ -17,6 +17,7 @@ NEWEST = ("latest", "newest")
 _SHOWN = 20
 _LONGEST = 200
 _BARE = re.compile(r"v?\d[\w.+!-]*", re.ASCII)
+_RANGE = re.compile(r"[\d*xX]")  # without any of them, parsers take a text for all versions
 _WILDCARD = re.compile(r"(?:^|\.)[xX](?:\.|$)")
 _ENOUGH = 0.6
 """Score from which a name is taken to mean a library."""
@@ -67,7 +68,7 @@ def resolve(
     versions, named = _named(libraries, query)
     if named and version and named != version:
         raise UsageError(f"{query} names another version than {version}", hint="name one version")
-    wanted = version or named
+    wanted = (version or named).strip()
     # A folder of the user may be of any ecosystem: its aliases are looked for.
     packages = {(one.ecosystem, one.package) for one in versions if one.package}
     packages |= {("", alias) for one in versions for alias in one.aliases if not one.package}
@@ -134,7 +135,7 @@ def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str
     options = [(text, ""), _split_version(text), (head, tail) if slash else (text, "")]
     for name, version in options:
         folded = name.lower()
-        ids = {one.id for one in libraries if folded in (one.id, one.origin, *one.aliases)}
+        ids = {one.id for one in libraries if folded in (one.id, one.package and one.origin.lower(), *one.aliases)}
         ids = {folded} if folded in ids else ids
         if len(ids) > 1:
             raise UsageError(f"{name} may be {', '.join(sorted(ids))}", hint="name one of these ids")
@@ -165,7 +166,7 @@ def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
 def _in_range(versions: Sequence[Library], wanted: str) -> list[Library]:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    if len(wanted) > _LONGEST or _is_bare(wanted):
+    if len(wanted) > _LONGEST or _is_bare(wanted) or not _RANGE.search(wanted):
         return []
     try:
         specifiers = SpecifierSet(wanted)
