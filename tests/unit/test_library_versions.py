@@ -95,6 +95,9 @@ def test_the_way_out_is_a_command() -> None:
     with pytest.raises(VersionNotIndexed) as missing:
         resolve(ALL, "vite", "7.0.0")
     assert missing.value.hint.endswith(": kiwi library add npm:vite@7.0.0")
+    with pytest.raises(VersionNotIndexed) as partial:
+        resolve(ALL, "vite", "7")
+    assert partial.value.hint == "7.x means any of them; all: kiwi library list"
     with pytest.raises(NoSuchLibrary) as unknown:
         resolve(ALL, "/vitejs/vitest")
     assert unknown.value.message == "no such library: /vitejs/vitest"

@@ -122,8 +122,8 @@ def choose(versions: Sequence[Library], wanted: str) -> Library:
         return found
     one, newest = versions[0], newest_first(versions)
     there = ", ".join(each.version for each in newest[:_SHOWN]) + (" …" if len(newest) > _SHOWN else "")
-    hint = "kiwi library list"
-    if one.package and _is_bare(wanted):
+    hint = f"{wanted}.x means any of them; all: kiwi library list" if _is_bare(wanted) else "kiwi library list"
+    if one.package and _parsed(wanted, one.ecosystem)[1]:
         hint = f"add that version: kiwi library add {one.origin}@{wanted}"
     raise VersionNotIndexed(f"{one.id} is not indexed in the version {wanted[:80]}; there are {there}", hint=hint)
 
