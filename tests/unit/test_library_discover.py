@@ -80,6 +80,7 @@ def root(tmp_path: Path) -> Path:
         "docs/code.py": "print(1)\n",
         "harbour/berth.py": '"""Berths."""\n',
         "harbour/empty.py": "x = 1\n",
+        "examples/__init__.py": "",
         "tests/test_a.md": "# T\n",
         ".gitignore": "draft.md\n",
     }

@@ -114,7 +114,8 @@ class LibrarySource(WorkspaceSource):
         self.check()
         files = {file.path: file for file in super().find(None, indexed, report)}
         roles = select(files, self.library.include, code=self.library.code)
-        chosen = [path for path, role in roles.items() if role != INCLUDED and self._is_worth(path, role)]
+        own = ((path, role) for path, role in roles.items() if role != INCLUDED and files[path].size)
+        chosen = [path for path, role in own if self._is_worth(path, role)]
         pages = [path for path, role in roles.items() if role == PAGE]
         for path in chosen if paths is None else named_paths(paths, chosen):
             if not (path.lower().endswith("llms-full.txt") and self._repeats(path, pages)):
