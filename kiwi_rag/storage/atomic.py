@@ -123,7 +123,7 @@ def replace_folder(path: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
     with _temporary_folder(path) as temporary:
         draft = Path(temporary, "new")
         for name, (data, mode) in files.items():
-            atomic_write(draft / name, data, mode=mode)
+            atomic_write(draft / name, data, mode=mode, durable=False)  # its folder follows
         for folder in (draft, *(inner for inner in draft.rglob("*") if inner.is_dir())):
             folder.chmod(0o755)
             _sync_folder(folder)

@@ -78,7 +78,7 @@ class Addition:
         about: dict[str, Any] = {"id": self.id, "version": self.version, "include": self.include, "code": self.code}
         library = package.library(libraries.records, **about)
         if library.origin != PATH:
-            unpack(package, library.root, archive, code=self.code)
+            unpack(package, library.root, archive, include=self.include, code=self.code)
         libraries.records.write(library)
         return library
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
-from kiwi_rag.errors import NotFound
+from kiwi_rag.errors import NotFound, SourceUnreadable
 from kiwi_rag.sources.library.record import PATH, Library
 from kiwi_rag.sources.source import FoundFile, SyncReport, named_paths
 from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
@@ -113,18 +114,21 @@ class LibrarySource(WorkspaceSource):
         self.check()
         files = {file.path: file for file in super().find(None, indexed, report)}
         roles = select(files, self.library.include, code=self.library.code)
-        chosen = [path for path, role in roles.items() if role != INCLUDED and self._is_worth(path, role)]
+        own = ((path, role) for path, role in roles.items() if role != INCLUDED and files[path].size)
+        chosen = [path for path, role in own if self._is_worth(path, role)]
         pages = [path for path, role in roles.items() if role == PAGE]
         for path in chosen if paths is None else named_paths(paths, chosen):
             if not (path.lower().endswith("llms-full.txt") and self._repeats(path, pages)):
                 yield files[path]
 
     def _is_worth(self, path: str, role: str) -> bool:
-        return role != CODE or _DOCUMENTED.search(self._bytes(path)) is not None
+        return role != CODE or _DOCUMENTED.search(self._bytes(path, b"/**")) is not None
 
     def _repeats(self, path: str, pages: Sequence[str]) -> bool:
         others = [page for page in pages if PurePosixPath(page).suffix not in {".txt", ""}][:_COMPARED]
         return bool(others) and repeats_pages(self._bytes(path), map(self._bytes, others))
 
-    def _bytes(self, path: str) -> bytes:
-        return read_below(self.workspace.resolved, path, self.max_bytes)[0]
+    def _bytes(self, path: str, unreadable: bytes = b"") -> bytes:
+        with suppress(SourceUnreadable, FileNotFoundError):
+            return read_below(self.workspace.resolved, path, self.max_bytes)[0]
+        return unreadable  # what is wrong with it is reported when it is indexed

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin
 
+from kiwi_rag.embedding.endpoint import trusted_certificates
 from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, UsageError
 from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, parse_origin, python_package
-from kiwi_rag.sources.library.unpack import read_member
+from kiwi_rag.sources.library.unpack import read_archive
+from kiwi_rag.sources.library.versions import parse_pep440
 
 if TYPE_CHECKING:
     import httpx
@@ -36,9 +38,9 @@ class _Archive(NamedTuple):
     origin: str
     version: str
     url: str
+    algorithm: str
     digest: str
-    """The algorithm and the digest in hexadecimal digits."""
-    size: int = 0
+    size: int
     package: Package | None = None
 
 
@@ -61,16 +63,13 @@ def download(
         When the archive differs from its digest, is too large or cannot be read.
     """
     ecosystem, name, version = parse_origin(origin)
+    if ecosystem not in _FINDERS:
+        raise UsageError(f"{origin} is no package", hint="name one: npm:vite or pypi:fastapi")
+    find, setting, default = _FINDERS[ecosystem]
     with tempfile.TemporaryDirectory(prefix="kiwi-") as folder, _client(allow) as client:
         try:
-            if ecosystem == "npm":
-                registry = env.get("npm_config_registry") or "https://registry.npmjs.org"
-                found = _find_npm(client, registry, name, version)
-            elif ecosystem == "pypi":
-                found = _find_pypi(client, env.get("PIP_INDEX_URL") or "https://pypi.org/simple", name, version)
-            else:
-                raise UsageError(f"{origin} is no package", hint="name one: npm:vite or pypi:fastapi")
-        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            found = find(client, (env.get(setting) or default).rstrip("/"), name, version)
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise DownloadFailed(f"the index does not describe {origin} as its protocol says") from error
         path = Path(folder, "archive")
         _fetch(client, found, path, progress)
@@ -86,7 +85,8 @@ def _client(allow: Allow) -> httpx.Client:
             raise DownloadFailed(f"{request.url.host} is not to be reached without encryption")
         allow(request.url.host, request.extensions["purpose"], request.extensions["bytes"])
 
-    return httpx.Client(event_hooks={"request": [ask]}, follow_redirects=True, max_redirects=5, timeout=30)
+    hooks = {"request": [ask]}
+    return httpx.Client(verify=trusted_certificates(), event_hooks=hooks, follow_redirects=True, timeout=30)
 
 
 def _receive(client: httpx.Client, url: str, purpose: str, size: int = 0, accept: str = "*/*") -> Iterator[bytes]:
@@ -94,14 +94,15 @@ def _receive(client: httpx.Client, url: str, purpose: str, size: int = 0, accept
     import httpx
 
     try:
-        parsed = httpx.URL(url)
-        extensions = {"purpose": purpose, "bytes": size, "scheme": parsed.scheme}
-        with client.stream("GET", parsed, headers={"Accept": accept}, extensions=extensions) as response:
+        asked = httpx.URL(url)
+        extensions = {"purpose": purpose, "bytes": size, "scheme": asked.scheme}
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        with client.stream("GET", asked, headers=headers, extensions=extensions) as response:
             if response.status_code in (404, 410):
-                raise NotFound(f"{parsed.host} has none: {purpose}", hint="check the name and the version")
+                raise NotFound(f"{asked.host} has none: {purpose}", hint="check the name and the version")
             if response.status_code != 200:
-                raise DownloadFailed(f"{parsed.host} answers {response.status_code}: {purpose}", hint="try again later")
-            yield from response.iter_bytes()
+                raise DownloadFailed(f"{asked.host} answers {response.status_code}: {purpose}", hint="try again later")
+            yield from response.iter_raw()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         message = f"the index cannot be reached ({type(error).__name__}): {purpose}"
         raise DownloadFailed(message, hint="check the network and the address of the index") from error
@@ -118,53 +119,49 @@ def _json(client: httpx.Client, url: str, origin: str, accept: str) -> Any:
 
 def _find_npm(client: httpx.Client, registry: str, name: str, version: str) -> _Archive:
     """Look a version up: https://github.com/npm/registry/blob/main/docs/REGISTRY-API.md, ``getpackageversion``."""
-    origin = f"npm:{name}"
-    url = f"{registry.rstrip('/')}/{quote(name, safe='@')}/{quote(version or 'latest')}"
-    manifest = _json(client, url, f"{origin}@{version or 'latest'}", "application/json")
+    asked = f"{registry}/{quote(name, safe='@')}/{quote(version or 'latest')}"
+    manifest = _json(client, asked, f"npm:{name}@{version or 'latest'}", "application/json")
     package, dist = npm_package(manifest, name), manifest["dist"]
     if version not in ("", package.version):
-        raise DownloadFailed(f"the index answers with {origin}@{package.version} for {version}")
-    digests = [part.partition("-")[2] for part in dist["integrity"].split() if part.startswith("sha512-")]
-    digest = base64.b64decode(digests[0], validate=True).hex()
-    return _Archive(origin, package.version, urljoin(url, dist["tarball"]), f"sha512:{digest}", package=package)
+        raise DownloadFailed(f"the index answers with {package.origin}@{package.version} for {version}")
+    (digest,) = (part.removeprefix("sha512-") for part in dist["integrity"].split() if part.startswith("sha512-"))
+    hexadecimal = base64.b64decode(digest, validate=True).hex()
+    return _Archive(package.origin, package.version, urljoin(asked, dist["tarball"]), "sha512", hexadecimal, 0, package)
 
 
 def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Archive:
     """Look a source archive up: https://packaging.python.org/en/latest/specifications/simple-repository-api/."""
-    from packaging.utils import canonicalize_name
     from packaging.version import Version
 
-    origin, url = f"pypi:{name}", f"{index.rstrip('/')}/{canonicalize_name(name)}/"
-    files = _json(client, url, origin, "application/vnd.pypi.simple.v1+json")["files"]
+    origin, asked = f"pypi:{name}", f"{index}/{name}/"
+    files = _json(client, asked, origin, "application/vnd.pypi.simple.v1+json")["files"]
     there = [(found, file) for file in files if (found := _version_of(file["filename"]))]
-    if version:
-        wanted = Version(version)
-    else:
-        current = [found for found, file in there if not file.get("yanked")]
-        wanted = max([one for one in current if not one.is_prerelease] or current)
+    current = [found for found, file in there if not file.get("yanked")]
+    wanted = Version(version) if version else max([one for one in current if not one.is_prerelease] or current)
     archives = [file for found, file in there if found == wanted and file["filename"].endswith(".tar.gz")]
     if not archives:
         newest = ", ".join(map(str, sorted({found for found, _ in there}, reverse=True)[:10]))
         raise NotFound(f"{origin} has no source archive of {wanted}; its newest versions are {newest}")
-    file = archives[0]
-    size = file.get("size")
-    digest = f"sha256:{file['hashes']['sha256']}"
-    return _Archive(origin, str(wanted), urljoin(url, file["url"]), digest, size if isinstance(size, int) else 0)
+    url, digest, size = urljoin(asked, archives[0]["url"]), archives[0]["hashes"]["sha256"], archives[0].get("size")
+    return _Archive(origin, str(wanted), url, "sha256", digest, size if isinstance(size, int) else 0)
 
 
 def _version_of(filename: str) -> Version | None:
-    from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
+    is_wheel = filename.endswith(".whl")
+    parts = [*filename.split("-"), ""] if is_wheel else ["", filename.removesuffix(".tar.gz").rpartition("-")[2]]
+    return parse_pep440(parts[1]) if is_wheel or filename.endswith(".tar.gz") else None
 
-    try:
-        return parse_wheel_filename(filename)[1] if filename.endswith(".whl") else parse_sdist_filename(filename)[1]
-    except (InvalidSdistFilename, InvalidWheelFilename):
-        return None
+
+_FINDERS = {
+    "npm": (_find_npm, "npm_config_registry", "https://registry.npmjs.org"),
+    "pypi": (_find_pypi, "PIP_INDEX_URL", "https://pypi.org/simple"),
+}
+"""Ecosystem → what looks an archive up, the variable that names the index, and the index without one."""
 
 
 def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress) -> None:
     """Download an archive to `path`, and compare its digest with that of the index."""
-    algorithm, _, expected = found.digest.partition(":")
-    digest, done = hashlib.new(algorithm), 0
+    digest, done = hashlib.new(found.algorithm), 0
     with path.open("wb") as file:
         for part in _receive(client, found.url, f"download {found.origin}@{found.version}", found.size):
             done += len(part)
@@ -173,20 +170,19 @@ def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress
             digest.update(part)
             file.write(part)
             progress(done, found.size)
-    if digest.hexdigest() != expected.lower():
+    if digest.hexdigest() != found.digest.lower():
         hint = "somebody may have changed it on its way: try another network"
         raise ArchiveRefused(f"the archive of {found.origin} has not the digest that the index names", hint=hint)
 
 
 def _described(archive: Path, name: str, version: str) -> Package:
     """Return the package that the metadata in a source archive describes."""
-    from packaging.version import Version
-
-    (archive.parent / "PKG-INFO").write_bytes(read_member(archive, "PKG-INFO", MAX_METADATA_BYTES))
+    data = dict(read_archive(archive, ["PKG-INFO"])).get("PKG-INFO", b"")
+    (archive.parent / "PKG-INFO").write_bytes(data[:MAX_METADATA_BYTES])
     try:
         package = python_package(PathDistribution(archive.parent), name)
-        if Version(package.version) == Version(version):
-            return package
-    except (KeyError, TypeError, ValueError, UsageError) as error:
+    except (LookupError, TypeError, ValueError, UsageError) as error:
         raise ArchiveRefused(f"the archive of pypi:{name} has no valid metadata") from error
-    raise ArchiveRefused(f"the archive of pypi:{name} is of version {package.version}, and not {version}")
+    if parse_pep440(package.version) != parse_pep440(version):
+        raise ArchiveRefused(f"the archive of pypi:{name} is of version {package.version}, and not {version}")
+    return package

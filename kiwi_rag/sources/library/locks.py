@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 from xml.etree import ElementTree
 
 from kiwi_rag.errors import SourceUnreadable
@@ -15,6 +14,9 @@ from kiwi_rag.storage.safe_open import read_optional
 
 MAX_BYTES = 32 << 20
 _MAX_DEPTH = 40
+Parse = Callable[[str, str, PurePosixPath], str | None]
+"""Returns the version that a lock file (its text) names for a package, for the file at a path below its folder."""
+_VERSION = re.compile(r"\d[\w.+!-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -36,96 +38,62 @@ def find_pin(path: Path, packages: Collection[tuple[str, str]]) -> Pin | None:
     SourceUnreadable
         When a lock file is too large or cannot be parsed.
     """
-    for folder in _folders(path):
+    for folder in (path, *path.parents)[:_MAX_DEPTH]:
         relative = PurePosixPath(path.relative_to(folder).as_posix())
-        for file, (ecosystem, parse) in _PARSERS.items():
-            names = sorted(name for kind, name in packages if kind in ("", ecosystem))
-            text = _read(folder / file) if names else ""
-            for name in names if text else ():
-                try:
-                    version = parse(text, name, relative)
-                except (ValueError, RecursionError, ElementTree.ParseError, TypeError, AttributeError) as error:
-                    message = f"{folder / file} cannot be read as a lock file"
-                    raise SourceUnreadable(message, hint="create it again, or name the version") from error
-                if version:
+        for file, (ecosystem, parse) in PARSERS.items():
+            for name in sorted(name for kind, name in packages if kind in ("", ecosystem)):
+                if version := read_version(folder / file, name, relative, parse):
                     return Pin(folder / file, version)
+        if (folder / ".git").exists():
+            break
     return None
 
 
-def _folders(path: Path) -> Iterator[Path]:
-    for folder in (path, *path.parents)[:_MAX_DEPTH]:
-        yield folder
-        if (folder / ".git").exists():
-            return
-
-
-def _read(path: Path) -> str:
-    data = read_optional(path, MAX_BYTES) or b""
+def read_version(path: Path, name: str, relative: PurePosixPath, parse: Parse) -> str | None:
+    """Return the version of a package in the lock file at `path`; None without one, or when it is no number."""
+    data = read_optional(path, MAX_BYTES)
+    if data is None:
+        return None
     if len(data) > MAX_BYTES:
         raise SourceUnreadable(f"{path} is over {MAX_BYTES >> 20} MiB", hint="name the version")
-    return data.decode("utf-8", "replace")
+    try:
+        version = parse(data.decode("utf-8", "replace"), name, relative)
+    except (ValueError, RecursionError, ElementTree.ParseError, LookupError, TypeError, AttributeError) as error:
+        message = f"{path} cannot be read as a lock file"
+        raise SourceUnreadable(message, hint="create it again, or name the version") from error
+    return version if version and _VERSION.fullmatch(version) else None
 
 
 def _package_lock(text: str, name: str, relative: PurePosixPath) -> str | None:
     """Return the version that Node.js finds from `relative`; files of version 1 have no `packages`."""
     data = json.loads(text)
-    packages = data.get("packages") or {}
-    for folder in (relative, *relative.parents):
-        if found := packages.get(f"{folder}/node_modules/{name}".removeprefix("./"), {}).get("version"):
-            return str(found)
-    found = (data.get("dependencies") or {}).get(name, {}).get("version")
-    return str(found) if found else None
+    folders = [f"{folder}/node_modules/{name}".removeprefix("./") for folder in (relative, *relative.parents)]
+    places = [data.get("packages", {}).get(folder) for folder in folders] + [data.get("dependencies", {}).get(name)]
+    return next((str(place["version"]) for place in places if place and "version" in place), None)
 
 
-_LINE = re.compile(r"( *)(?:'([^'\n]*)'|\"([^\"\n]*)\"|([^\s'\"#][^\s]*?)):(?: +(.*))?")
+_ENTRY = re.compile(r"^( {0,8})('[^'\n]*'|\"[^\"\n]*\"|[^\s'\"#][^\s]*?):(?: +(.*))?$", re.MULTILINE)
 
 
 def _pnpm(text: str, name: str, relative: PurePosixPath) -> str | None:
     """Return the version of the folder that `relative` is in, else the only one that is in the file.
 
-    The file is read line by line, as pnpm writes it: a parser of YAML is slow on megabytes, and expands aliases.
+    The entries are read line by line, as pnpm writes them: a parser of YAML is slow on megabytes, and expands aliases.
     """
     direct: dict[str, str] = {}
-    stored = set()
-    for keys, value in _entries(text):
-        own = keys[:-1] if keys[-1] == "version" else keys
-        importer = own[1] if own[0] == "importers" else "."
-        is_direct = len(own) == (4 if own[0] == "importers" else 2) and own[-2].lower().endswith("dependencies")
-        if is_direct and own[-1] == name and value[:1].isdigit():
-            direct[importer] = value
-        elif keys[0] == "packages" and len(keys) == 2:
-            key = keys[1].removeprefix("/")
-            if key.startswith((f"{name}@", f"{name}/")) and key[len(name) + 1].isdigit():
-                stored.add(re.split(r"[(_]", key[len(name) + 1 :])[0])
-    for folder in (relative, *relative.parents):
-        if str(folder) in direct:
-            return re.split(r"[(_]", direct[str(folder)])[0]
-    return stored.pop() if len(stored) == 1 else None
-
-
-def _entries(text: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the path of keys and the value of each entry of block mappings."""
+    stored: set[str] = set()
     above: list[tuple[int, str]] = []
-    for line in text.splitlines():
-        if match := _LINE.fullmatch(line):
-            indent = len(match[1])
-            above = [*(step for step in above if step[0] < indent), (indent, match[2] or match[3] or match[4] or "")]
-            yield [key for _, key in above], (match[5] or "").strip("'\"")
-
-
-def _yarn(text: str, name: str, _: PurePosixPath) -> str | None:
-    entry = rf'^"?(?:[^\n]*, "?)?{re.escape(name)}@[^\n]*:\n  version:? "?([^"\s]+)'
-    return _only(re.findall(entry, text, re.MULTILINE))
-
-
-def _python_lock(text: str, name: str, _: PurePosixPath) -> str | None:
-    found = re.findall(r'^\[\[package\]\]\s{1,9}name = "([^"\n]+)"\s{1,9}version = "([^"\n]+)"', text, re.MULTILINE)
-    return _only([version for other, version in found if _normal(other) == _normal(name)])
-
-
-def _requirements(text: str, name: str, _: PurePosixPath) -> str | None:
-    found = re.findall(r"^([\w.-]{1,100})(?:\[[^\]\n]{0,200}\])?[ ]*===?[ ]*([^\s;#\\,]+)", text, re.MULTILINE)
-    return _only([version for other, version in found if _normal(other) == _normal(name) and "*" not in version])
+    is_direct = re.compile(rf"(?:importers\0(.+)\0)?\w*[dD]ependencies\0{re.escape(name)}(?:\0version)?")
+    is_stored = re.compile(rf"packages\0/?{re.escape(name)}[@/](\d[^(_\0]*)[^\0]*")
+    for indent, key, value in _ENTRY.findall(text):
+        above = [*(step for step in above if step[0] < len(indent)), (len(indent), key.strip("'\""))]
+        keys = "\0".join(step for _, step in above)
+        if found := is_direct.fullmatch(keys):
+            direct[found[1] or "."] = re.split(r"[(_]", value.strip("'\""))[0]
+        elif found := is_stored.fullmatch(keys):
+            stored.add(found[1])
+    own = [direct[str(folder)] for folder in (relative, *relative.parents) if str(folder) in direct]
+    return own[0] if own else _only(stored)
 
 
 def _pom(text: str, name: str, _: PurePosixPath) -> str | None:
@@ -134,30 +102,40 @@ def _pom(text: str, name: str, _: PurePosixPath) -> str | None:
         raise ValueError("it has a document type")
     root = ElementTree.fromstring(re.sub(r'\sxmlns="[^"]*"', "", text, count=1))  # noqa: S314  # no entities, bounded
     properties = {entry.tag: entry.text or "" for entry in root.iterfind("properties/*")}
-    properties["project.version"] = root.findtext("version") or ""
     for dependency in root.iter("dependency"):
-        artifact, group = dependency.findtext("artifactId") or "", dependency.findtext("groupId") or ""
-        version = (dependency.findtext("version") or "").strip()
+        artifact, group, version = (dependency.findtext(tag) or "" for tag in ("artifactId", "groupId", "version"))
         if version and name in (artifact, f"{group}:{artifact}"):
-            return re.sub(r"\$\{([^}]+)\}", lambda match: properties.get(match[1], ""), version) or None
+            return re.sub(r"\$\{([^}]+)\}", lambda match: properties.get(match[1], ""), version.strip())
     return None
 
 
-def _only(versions: list[str]) -> str | None:
+def _listed(pattern: str, normal: Callable[[str], str] = str) -> Parse:
+    """Return what reads a file in which each package is a match of `pattern`: its name, then its version."""
+
+    def parse(text: str, name: str, _: PurePosixPath) -> str | None:
+        found = re.findall(pattern, text, re.MULTILINE)
+        return _only({version for other, version in found if normal(other) == normal(name)})
+
+    return parse
+
+
+def _only(versions: Collection[str]) -> str | None:
     """Return the version, if there is one alone: of several the file does not say which one the project imports."""
-    return versions[0] if len(set(versions)) == 1 else None
+    return next(iter(versions)) if len(versions) == 1 else None
 
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-_PARSERS: dict[str, tuple[str, Callable[[str, str, PurePosixPath], Any]]] = {
+_TOML = _listed(r'^name = "([^"\n]+)"\nversion = "([^"\n]+)"', _normal)
+PARSERS: dict[str, tuple[str, Parse]] = {
     "package-lock.json": ("npm", _package_lock),
     "pnpm-lock.yaml": ("npm", _pnpm),
-    "yarn.lock": ("npm", _yarn),
-    "uv.lock": ("pypi", _python_lock),
-    "poetry.lock": ("pypi", _python_lock),
-    "requirements.txt": ("pypi", _requirements),
+    "yarn.lock": ("npm", _listed(r'^"?(@?[^@\s"]+)@[^\n]*:\n  version:? "?([^"\s]+)')),
+    "uv.lock": ("pypi", _TOML),
+    "poetry.lock": ("pypi", _TOML),
+    "requirements.txt": ("pypi", _listed(r"^([\w.-]+)(?:\[[^\]\n]*\])?[ ]*===?[ ]*([^\s;#\\,]+)", _normal)),
     "pom.xml": ("maven", _pom),
 }
+"""File → ecosystem and what reads it."""

@@ -14,7 +14,7 @@ from importlib.metadata import Distribution, MetadataPathFinder
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.errors import NoSuchLibrary, NotFound, SourceUnreadable, StoreCorrupt, UsageError
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
 from kiwi_rag.sources.workspace.config import git_folder, head_commit
@@ -58,14 +58,19 @@ class Package:
         Raises
         ------
         UsageError
-            When it has no version and none is given, or one of them cannot be used.
+            When it has no version and none is given, or one of them cannot be used, or another package has them.
         """
         if not (version or self.version):
             raise UsageError(f"{self.folder} does not say which version it is", hint="name it: --version 1.0.0")
         chosen, in_place = check_id(id or self.id), self.folder.resolve() if self.folder else Path("/")
         aliases = tuple(dict.fromkeys(name.lower() for name in (*self.aliases, chosen.rpartition("/")[2])))
-        named = (chosen, check_version(version or self.version), self.title, aliases, self.origin, in_place)
+        title = "".join(filter(str.isprintable, self.title))[:200]
+        named = (chosen, check_version(version or self.version), title, aliases, self.origin, in_place)
         library = Library(*named, tuple(include), code, added_at=format_time(datetime.now(UTC)))
+        with suppress(NoSuchLibrary, StoreCorrupt):
+            if records.read(library.name).origin != self.origin:
+                hint = f"name another id with --id, or remove that one: kiwi library remove {library.canonical}"
+                raise UsageError(f"{library.canonical} is there already, from another package or a folder", hint=hint)
         if self.origin == PATH:
             return replace(library, commit=head_commit(in_place))
         return replace(library, root=records.files_of(library))
@@ -86,7 +91,7 @@ def parse_origin(text: str) -> tuple[str, str, str]:
     name, version = (rest[:at], check_version(rest[at + 1 :])) if at > 0 else (rest, "")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name[:80]!r} cannot be the name of a package", hint=f"as in {ecosystem}:fastapi@0.121.0")
-    return ecosystem, name, version
+    return ecosystem, re.sub(r"[-_.]+", "-", name).lower() if ecosystem == "pypi" else name, version
 
 
 def locate(origin: str, from_folder: Path) -> Package:
@@ -125,7 +130,7 @@ def _at(folder: Path) -> Package:
     names = [table["name"] for table in (npm, project) if isinstance(table.get("name"), str)]
     versions = [table["version"] for table in (npm, project) if isinstance(table.get("version"), str)]
     addresses = [_repository(npm)[0], *map(str, _table(project, "urls").values()), *remotes]
-    found = (repository_id(addresses) or f"/local/{own}", plain_title((names or [own])[0]), tuple(names))
+    found = (repository_id(addresses) or f"/local/{own}", (names or [own])[0], tuple(names))
     return Package(PATH, (versions or [""])[0], *found, folder)
 
 
@@ -153,7 +158,7 @@ def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = No
         raise NotFound(f"{folder} is not the package {name}")
     url, directory = _repository(manifest)
     named = (f"npm:{name}", check_version(version), _id_of(repository_id([url]), name, "npm", shared=bool(directory)))
-    return Package(*named, plain_title(name), (name, name.rpartition("/")[2]), folder)
+    return Package(*named, name, (name, name.rpartition("/")[2]), folder)
 
 
 def _repository(manifest: Mapping[str, Any]) -> tuple[str, str]:
@@ -165,7 +170,7 @@ def _repository(manifest: Mapping[str, Any]) -> tuple[str, str]:
 
 def _id_of(repository: str, name: str, ecosystem: str, *, shared: bool) -> str:
     """Return the repository as the id; of other packages than its main one in a `shared` repository, the name."""
-    first, last = (re.sub(r"[-_.]|\.js$", "", text.rpartition("/")[2].lower()) for text in (repository, name))
+    first, last = (re.sub(r"\.js$|[-_.]", "", text.rpartition("/")[2].lower()) for text in (repository, name))
     return repository if repository and (first == last or not shared) else f"/{ecosystem}/{name.lower()}"
 
 
@@ -187,13 +192,13 @@ def python_package(found: Distribution, name: str, site: Path | None = None) -> 
     urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
     # The repository's own address is mostly the shortest: others lead to its issues and releases.
     repository = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
-    normal = re.sub(r"[-_.]+", "-", name).lower()
-    chosen = _id_of(repository, normal, "pypi", shared=any("/tree/" in url for url in urls))
+    chosen = _id_of(repository, name, "pypi", shared=any("/tree/" in url for url in urls))
     readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
     text = str(metadata.get("Description") or metadata.get_payload() or "")
-    named = (f"pypi:{normal}", check_version(found.version), chosen)
+    named = (f"pypi:{name}", check_version(str(metadata.get("Version") or "")), chosen)
     files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
-    return Package(*named, plain_title(str(metadata.get("Name") or name)), (normal, name), site, files, {readme: text})
+    title = str(metadata.get("Name") or name)
+    return Package(*named, title, (name, title), site, files, {readme: text})
 
 
 def repository_id(urls: Sequence[str]) -> str:
@@ -203,11 +208,6 @@ def repository_id(urls: Sequence[str]) -> str:
             with suppress(UsageError):
                 return check_id(f"/{match[1]}/{match[2]}")
     return ""
-
-
-def plain_title(text: str) -> str:
-    """Return a title without characters that a terminal would act on."""
-    return "".join(c for c in text if c.isprintable())[:200]
 
 
 def _members(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:

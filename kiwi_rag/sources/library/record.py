@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from kiwi_rag.errors import KiwiError, NoSuchLibrary, StoreCorrupt, UsageError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing.statement import check_collection, is_nameable
 from kiwi_rag.storage.atomic import atomic_write, remove_folder
 from kiwi_rag.storage.safe_open import read_optional
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 MAX_BYTES = 1 << 16
 PATH = "path"
@@ -56,10 +53,10 @@ class Library:
 
     def __post_init__(self) -> None:
         """Raise `UsageError` where a member has no valid value."""
-        texts = (self.title, self.commit, self.added_at, str(self.root), *self.aliases)
-        is_valid = _ORIGIN.fullmatch(self.origin) and self.root.is_absolute() and all(map(is_nameable, self.include))
+        texts = "".join((self.title, self.commit, self.added_at, str(self.root), *self.aliases))
         is_normal = check_id(self.id) == self.id and check_version(self.version) == self.version
-        if not (is_valid and is_normal and all(text.isprintable() for text in texts)):
+        is_valid = is_normal and _ORIGIN.fullmatch(self.origin) and self.root.is_absolute() and texts.isprintable()
+        if not is_valid or not all(map(is_nameable, self.include)):
             raise UsageError(f"{self.canonical} cannot be recorded as a library", hint="name another folder or title")
 
     @property
@@ -151,11 +148,11 @@ class LibraryRecords:
         if data is None:
             raise NoSuchLibrary()
         try:
-            (library,) = _adapter().validate_json(data)
-        except (ValueError, UsageError) as error:  # of pydantic, which quotes the file, or of a check
+            library: Library = _adapter().validate_json(data)[0]
+        except (LookupError, ValueError, UsageError) as error:  # of pydantic, which quotes the file, or of a check
             raise _damaged(path) from error
-        is_misplaced = library.origin != PATH and library.root != self.folder / name
-        if library.name != name or is_misplaced or len(data) > MAX_BYTES:
+        is_in_place = library.origin == PATH or library.root == self.folder / name
+        if library.name != name or not is_in_place or len(data) > MAX_BYTES:
             raise _damaged(path)
         return library
 
@@ -172,8 +169,7 @@ class LibraryRecords:
 
     def write(self, library: Library) -> None:
         """Write a library's record, in place of an older one."""
-        data = _adapter().dump_json([library], indent=2) + b"\n"
-        atomic_write(self.folder / f"{library.name}.json", data)
+        atomic_write(self.folder / f"{library.name}.json", _adapter().dump_json([library], indent=2) + b"\n")
 
     def remove(self, library: Library) -> None:
         """Remove a library's record, and what was unpacked for it; a folder that the user named is left alone."""
@@ -183,7 +179,7 @@ class LibraryRecords:
 
 
 @cache
-def _adapter() -> TypeAdapter[list[Library]]:
+def _adapter() -> Any:
     from pydantic import ConfigDict, TypeAdapter
 
     return TypeAdapter(list[Library], config=ConfigDict(strict=True, extra="forbid"))

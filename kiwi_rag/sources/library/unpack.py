@@ -7,15 +7,14 @@ files that were chosen, so that neither other files nor translations count.
 from __future__ import annotations
 
 import gzip
-import io
 import tarfile
 import unicodedata
 import zlib
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
-from kiwi_rag.errors import ArchiveRefused, StoreError
+from kiwi_rag.errors import ArchiveRefused, NotFound, StoreError
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.sources.library.discover import select
 from kiwi_rag.sources.library.package import Package
@@ -30,21 +29,18 @@ MAX_UNPACKED = 1 << 30
 """Bytes of a whole archive, unpacked; most of it is skipped."""
 
 
-@dataclass(frozen=True)
-class Unpacked:
-    """How many files were written, and how many bytes they have together."""
-
-    files: int
-    size: int
-
-
-def unpack(package: Package, target: Path, archive: Path | None = None, *, code: bool = False) -> Unpacked:
+def unpack(
+    package: Package, target: Path, archive: Path | None = None, *, include: Sequence[str] = (), code: bool = False
+) -> Mapping[str, int]:
     """Replace the folder `target` by the documentation of a package, from its archive or where it is installed.
 
-    With `code`, source code is unpacked, too.
+    Return the path of each file that was written, and its bytes.
+    Of the package only the folders `include` count, if there are any; with `code`, source code counts, too.
 
     Raises
     ------
+    NotFound
+        When it has no documentation.
     ArchiveRefused
         When the archive is damaged, has devices, names or links that lead out of it, names of documentation that are
         equal but for case, or too much in it.
@@ -54,76 +50,64 @@ def unpack(package: Package, target: Path, archive: Path | None = None, *, code:
         When `target` cannot be written.
     """
     sizes = _archived(archive) if archive else _installed(package)
-    chosen = select(sizes, code=code)
+    chosen = select(sizes, include, code=code)
     size = sum(sizes[path] for path in chosen)
     if len(chosen) > MAX_FILES or size > MAX_BYTES:
         message = f"{package.origin} has {len(chosen)} files of documentation, {size >> 20} MiB"
         raise ArchiveRefused(message, hint=f"up to {MAX_FILES} files and {MAX_BYTES >> 20} MiB are unpacked")
-    files = dict(_read_archive(archive, chosen) if archive else _read_installed(package, chosen))
+    names = [unicodedata.normalize("NFC", path).casefold() for path in chosen]
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    if len(set(names)) < len(names) or not folders.isdisjoint(names):
+        raise ArchiveRefused(f"{package.origin} has files whose names are equal but for case", hint="report it")
+    files = dict(read_archive(archive, chosen)) if archive else _read_installed(package, chosen)
     if not any(path.lower().startswith("readme") for path in files):
         files |= {name: text.encode() for name, text in package.texts.items()}
+    if not files:
+        raise NotFound(
+            f"{package.origin}@{package.version} has no documentation in it",
+            hint="name its folder of documentation with --docs FOLDER",
+        )
     try:
         replace_folder(target, {path: (data, 0o600) for path, data in files.items()})
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from error
-    return Unpacked(len(files), sum(map(len, files.values())))
+    return {path: len(data) for path, data in files.items()}
 
 
-def _installed(package: Package) -> dict[str, int]:
+def _installed(package: Package) -> Mapping[str, int]:
     folder = package.folder or Path()
     if not package.files:
         return {file.path: file.size for file in walk(folder)}
-    return {
-        path: (folder / path).stat().st_size
-        for path in package.files
-        if is_nameable(path) and (folder / path).is_file()
-    }
+    named = (path for path in package.files if is_nameable(path) and (folder / path).is_file())
+    return {path: (folder / path).stat().st_size for path in named}
 
 
-def _read_installed(package: Package, chosen: Collection[str]) -> Iterator[tuple[str, bytes]]:
+def _read_installed(package: Package, chosen: Collection[str]) -> dict[str, bytes]:
     folder = (package.folder or Path()).resolve()
-    for path in chosen:
-        yield path, read_below(folder, path, MAX_BYTES)[0]
+    return {path: read_below(folder, path, MAX_BYTES)[0] for path in chosen}
 
 
-def _archived(archive: Path) -> dict[str, int]:
-    """Return the size of each file in an archive, by its path below the one folder at the top."""
-    sizes: dict[str, int] = {}
-    folded: set[str] = set()
+def _archived(archive: Path) -> Mapping[str, int]:
+    sizes: Counter[str] = Counter()
     for member, _ in _members(archive):
-        path = member.name.partition("/")[2]
-        if not member.isfile() or not is_nameable(path):
-            continue
-        name = unicodedata.normalize("NFC", path).casefold()
-        if name in folded:
-            raise ArchiveRefused(f"the archive has two files whose names are {path[:80]}, but for case")
-        folded.add(name)
-        sizes[path] = member.size
+        if member.isfile() and is_nameable(path := member.name.partition("/")[2]):
+            sizes[path] += member.size  # of a name that is there twice, tar takes the last
     return sizes
 
 
-def _read_archive(archive: Path, chosen: Collection[str]) -> Iterator[tuple[str, bytes]]:
+def read_archive(archive: Path, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield those files of an archive that `names` has, by their paths below the one folder at the top."""
     for member, tar in _members(archive):
         path = member.name.partition("/")[2]
-        if member.isfile() and path in chosen and (file := tar.extractfile(member)):
+        if path in names and member.isfile() and member.size <= MAX_BYTES and (file := tar.extractfile(member)):
             yield path, file.read()
-
-
-def read_member(archive: Path, name: str, max_bytes: int) -> bytes:
-    """Return the file `name` in the folder at the top of an archive; empty without one, or where it is too large."""
-    for member, tar in _members(archive):
-        is_it = member.isfile() and member.name.partition("/")[2] == name and member.size <= max_bytes
-        if is_it and (file := tar.extractfile(member)):
-            return file.read()
-    return b""
 
 
 def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     """Yield the members of a gzipped tar file, as a stream: each can be read until the next one is taken."""
     try:
-        with gzip.open(archive) as data, tarfile.open(fileobj=_Bounded(data), mode="r|") as tar:
+        with _Bounded(archive) as data, tarfile.open(fileobj=data, mode="r|") as tar:
             for member in tar:
-                # The file system's root as the destination would let every name pass.
                 yield tarfile.data_filter(member, str(archive.parent)), tar
     except tarfile.FilterError as error:
         raise ArchiveRefused(f"the archive is hostile: {error}", hint="report it to the index") from error
@@ -131,16 +115,11 @@ def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]
         raise ArchiveRefused(f"the archive is damaged: {error}", hint="download it again") from error
 
 
-class _Bounded(io.BytesIO):
+class _Bounded(gzip.GzipFile):
     """What is decompressed, up to a limit: a few kilobytes can decompress to any size."""
 
-    def __init__(self, data: gzip.GzipFile) -> None:
-        super().__init__()
-        self._data, self._left = data, MAX_UNPACKED
-
     def read(self, size: int | None = -1) -> bytes:
-        found = self._data.read(size)
-        self._left -= len(found)
-        if self._left < 0:
+        found = super().read(size)
+        if self.tell() > MAX_UNPACKED:
             raise ArchiveRefused(f"the archive has over {MAX_UNPACKED >> 20} MiB")
         return found

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import NoSuchLibrary, SourceUnreadable, UsageError, VersionNotIndexed
-from kiwi_rag.sources.library.locks import Pin, find_pin
+from kiwi_rag.sources.library.locks import find_pin
 from kiwi_rag.sources.library.record import Library
 
 NEWEST = ("latest", "newest")
 _SHOWN = 20
 _LONGEST = 200
 _BARE = re.compile(r"v?\d[\w.+!-]*", re.ASCII)
+_RANGE = re.compile(r"[\d*xX]")  # without any of them, parsers take a text for all versions
 _WILDCARD = re.compile(r"(?:^|\.)[xX](?:\.|$)")
 _ENOUGH = 0.6
 """Score from which a name is taken to mean a library."""
@@ -31,7 +32,7 @@ class Resolution:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LibraryMatch:
     """A library that a name may mean; ``score`` is in [0, 1], and 1 where an alias or the id is the same."""
 
     library: Library
@@ -67,33 +68,44 @@ def resolve(
     versions, named = _named(libraries, query)
     if named and version and named != version:
         raise UsageError(f"{query} names another version than {version}", hint="name one version")
-    wanted = version or named
-    pin, problem = _pin(versions, path_context)
+    wanted = (version or named).strip()
+    # A folder of the user may be of any ecosystem: its aliases are looked for.
+    packages = {(one.ecosystem, one.package) for one in versions if one.package}
+    packages |= {("", alias) for one in versions for alias in one.aliases if not one.package}
+    pin, notice = None, ""
+    try:
+        pin = find_pin(path_context, packages) if path_context else None
+    except SourceUnreadable as error:
+        notice = f"{error.message}; the versions in it are not known"
     locked = _equal(versions, pin.version) if pin else None
     found = choose(versions, wanted) if wanted else locked or choose(versions, "latest")
     if pin and not locked:
-        problem = f"{pin.file} names {found.id}@{pin.version}, which is not indexed; this is {found.canonical}"
-    return Resolution(found, problem)
+        notice = f"{pin.file} names {found.id}@{pin.version}, which is not indexed; this is {found.canonical}"
+    return Resolution(found, notice)
 
 
 def newest_first(libraries: Iterable[Library], *, prereleases: bool = False) -> list[Library]:
     """Return versions of one library, the newest first; pre-releases after all releases, unless `prereleases`."""
-    return sorted(libraries, key=lambda one: _key(one, prereleases=prereleases), reverse=True)
+
+    def key(one: Library) -> tuple[bool, int, Any]:
+        is_release, *others = _parsed(one.version, one.ecosystem)
+        return prereleases or is_release, *others
+
+    return sorted(libraries, key=key, reverse=True)
 
 
-def rank(libraries: Iterable[Library], name: str) -> list[Candidate]:
+def rank(libraries: Iterable[Library], name: str) -> list[LibraryMatch]:
     """Return the libraries that a name may mean, in every version: the best first, and of one id the newest."""
     from rapidfuzz import fuzz
 
     plain = _split_version(name[:_LONGEST].strip().lower())[0]
     found = []
-    for _, group in groupby(sorted(libraries, key=lambda one: one.id), key=lambda one: one.id):
-        versions = newest_first(group)
-        names = {text.lower() for one in versions for text in (one.id, one.title, *one.aliases)}
-        # Below 1, which is kept for a name that is the same.
+    for one in newest_first(libraries):
+        names = {text.lower() for text in (one.id, one.title, *one.aliases)}
+        # 1 is kept for a name that is the same.
         score = 1.0 if plain in names else max(fuzz.WRatio(plain, text) for text in names) / 101
-        found += [Candidate(one, round(score, 3)) for one in versions if score >= _ENOUGH]
-    return sorted(found, key=lambda candidate: -candidate.score)
+        found += [LibraryMatch(one, round(score, 3))] if score >= _ENOUGH else []
+    return sorted(found, key=lambda candidate: (-candidate.score, candidate.library.id))
 
 
 def choose(versions: Sequence[Library], wanted: str) -> Library:
@@ -110,8 +122,8 @@ def choose(versions: Sequence[Library], wanted: str) -> Library:
         return found
     one, newest = versions[0], newest_first(versions)
     there = ", ".join(each.version for each in newest[:_SHOWN]) + (" …" if len(newest) > _SHOWN else "")
-    hint = "kiwi library list"
-    if one.package and _is_bare(wanted):
+    hint = f"{wanted}.x means any of them; all: kiwi library list" if _is_bare(wanted) else "kiwi library list"
+    if one.package and _parsed(wanted, one.ecosystem)[1]:
         hint = f"add that version: kiwi library add {one.origin}@{wanted}"
     raise VersionNotIndexed(f"{one.id} is not indexed in the version {wanted[:80]}; there are {there}", hint=hint)
 
@@ -123,7 +135,7 @@ def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str
     options = [(text, ""), _split_version(text), (head, tail) if slash else (text, "")]
     for name, version in options:
         folded = name.lower()
-        ids = {one.id for one in libraries if folded in (one.id, one.origin, *one.aliases)}
+        ids = {one.id for one in libraries if folded in (one.id, one.package and one.origin.lower(), *one.aliases)}
         ids = {folded} if folded in ids else ids
         if len(ids) > 1:
             raise UsageError(f"{name} may be {', '.join(sorted(ids))}", hint="name one of these ids")
@@ -154,13 +166,13 @@ def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
 def _in_range(versions: Sequence[Library], wanted: str) -> list[Library]:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    if len(wanted) > _LONGEST or _is_bare(wanted):
+    if len(wanted) > _LONGEST or _is_bare(wanted) or not _RANGE.search(wanted):
         return []
     try:
         specifiers = SpecifierSet(wanted)
     except InvalidSpecifier:
         return [one for one in versions if _satisfies(one, wanted)]
-    parsed = [(one, _pep440(one.version)) for one in versions]
+    parsed = [(one, parse_pep440(one.version)) for one in versions]
     allowed = bool(specifiers.prereleases)
     return [one for one, v in parsed if v is not None and specifiers.contains(v, prereleases=allowed)]
 
@@ -169,52 +181,31 @@ def _satisfies(library: Library, wanted: str) -> bool:
     """Whether a version is in a range of npm; one of PEP 440 is read as the semantic version with its numbers."""
     import nodesemver
 
-    version, parsed = library.version, _pep440(library.version)
+    version, parsed = library.version, parse_pep440(library.version)
     if library.ecosystem != "npm" and parsed is not None:
-        numbers = f"{parsed.major}.{parsed.minor}.{parsed.micro}"
-        version = f"{numbers}-{''.join(map(str, parsed.pre or ('dev',)))}" if parsed.is_prerelease else numbers
-    try:
+        version = f"{parsed.major}.{parsed.minor}.{parsed.micro}{'-a' if parsed.is_prerelease else ''}"
+    with suppress(ValueError):
         return bool(nodesemver.satisfies(version, wanted, loose=True))
-    except ValueError:
-        return False
+    return False
 
 
-def _pep440(version: str) -> Any:
+def parse_pep440(version: str) -> Any:
+    """Return a version of Python packages; None for a text that is none."""
     from packaging.version import InvalidVersion, Version
 
-    try:
+    with suppress(InvalidVersion):
         return Version(version[:_LONGEST])
-    except InvalidVersion:
-        return None
+    return None
 
 
-def _parsed(version: str, ecosystem: str) -> tuple[int, Any, bool]:
-    """Return a version so that it can be compared, and whether it is a release: by SemVer for npm, else by PEP 440."""
+def _parsed(version: str, ecosystem: str) -> tuple[bool, int, Any]:
+    """Return whether a version is a release, and what it is compared by: SemVer for npm, else PEP 440."""
     import semver
 
-    parsed = None if ecosystem == "npm" else _pep440(version)
+    parsed = None if ecosystem == "npm" else parse_pep440(version)
     if parsed is not None:
-        return 2, parsed, not parsed.is_prerelease
-    try:
-        found = semver.Version.parse(version.removeprefix("v")[:_LONGEST], optional_minor_and_patch=True)
-    except ValueError:
-        return 0, version, True
-    return 1, found, not found.prerelease
-
-
-def _key(library: Library, *, prereleases: bool) -> tuple[bool, int, Any]:
-    kind, parsed, is_release = _parsed(library.version, library.ecosystem)
-    return prereleases or is_release, kind, parsed
-
-
-def _pin(versions: Sequence[Library], path: Path | None) -> tuple[Pin | None, str]:
-    """Return what the lock file of a project says about a library, or why it cannot be read."""
-    if path is None:
-        return None, ""
-    packages = {(one.ecosystem, one.package) for one in versions if one.package}
-    # A folder of the user may be of any ecosystem: its aliases are looked for.
-    names = {("", alias) for one in versions for alias in one.aliases if not one.package}
-    try:
-        return find_pin(path, packages | names), ""
-    except SourceUnreadable as error:
-        return None, f"{error.message}; its versions are not known"
+        return not parsed.is_prerelease, 2, parsed
+    with suppress(ValueError):
+        found = semver.Version.parse(version.removeprefix("v")[:_LONGEST])
+        return not found.prerelease, 1, found
+    return True, 0, version
