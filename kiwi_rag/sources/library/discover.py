@@ -48,9 +48,10 @@ def role_of(path: str, include: Sequence[str] = ()) -> str:
         path = next((path[len(folder) + 1 :] for folder in include if path.startswith(f"{folder}/")), "")
     *folders, name = path.lower().split("/")
     in_docs, in_examples, in_tests = bool(include), False, False
-    for folder in folders:
+    for folder, inner in zip(folders, [*folders[1:], ""], strict=True):
         skipped = _is("skipped_docs" if in_docs else "skipped", folder)
-        if skipped and not (_is("built", folder) and _is("types", name)):
+        # A package may bring its type declarations and its documentation below its built files.
+        if skipped and not (_is("built", folder) and (_is("types", name) or _is("docs", inner))):
             return ""
         in_docs, in_examples = in_docs or _is("docs", folder), in_examples or _is("examples", folder)
         in_tests |= folder in {"test", "tests"}
