@@ -17,7 +17,8 @@ ROLES = {
     PAGE: """README.md readme README.txt CHANGELOG CHANGELOG.md CHANGES.rst HISTORY.md UPGRADING.md llms.txt guide.mdx
         packages/core/README.md docs/a.md doc/en/how-to/x.rst docs/topics/testing/tools.txt docs/ref/contrib/i18n.txt
         docs/ref/models/constraints.txt documentation/index.html adr/0001-x.md docs/nb.ipynb docs/security.md
-        openapi.yaml api/petstore.openapi.json examples/README.md fastapi/.agents/skills/fastapi/SKILL.md dist/docs/app/a.md""",
+        openapi.yaml api/petstore.openapi.json examples/README.md fastapi/.agents/skills/fastapi/SKILL.md
+        dist/docs/app/a.md""",
     EXAMPLE: "examples/a.py samples/b.ts docs_src/body/tutorial.py doc/en/example/fixtures/test_order.py",
     INCLUDED: "docs/conf.py docs/snips/x.toml doc/en/example/tests/test_1.py examples/package.json examples/a.test.js",
     CODE: "fastapi/routing.py src/click/core.py dist/node/index.d.ts index.d.ts src/main.ts lib.d.mts src/l.rs six.py",

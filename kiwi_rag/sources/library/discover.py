@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from kiwi_rag.errors import NotFound, SourceUnreadable
@@ -48,7 +49,7 @@ def role_of(path: str, include: Sequence[str] = ()) -> str:
         path = next((path[len(folder) + 1 :] for folder in include if path.startswith(f"{folder}/")), "")
     *folders, name = path.lower().split("/")
     in_docs, in_examples, in_tests = bool(include), False, False
-    for folder, inner in zip(folders, [*folders[1:], ""], strict=True):
+    for folder, inner in pairwise([*folders, ""]):
         skipped = _is("skipped_docs" if in_docs else "skipped", folder)
         # A package may bring its type declarations and its documentation below its built files.
         if skipped and not (_is("built", folder) and (_is("types", name) or _is("docs", inner))):
