@@ -1,0 +1,123 @@
+"""The documentation of a large framework as a library: how soon it answers, and what each store makes of it.
+
+Run: ``python -m benchmarks.library [queries]``. Prints one JSON object. The documentation is that in an npm package,
+475 pages of Markdown with 3.4 MB, fetched once. ``command`` is `benchmarks.documents` over it: when words find 95% of
+the pages, and the whole run beside encoding the same passages. ``stores`` then has the same library in each store, with
+all passages encoded before: seconds of indexing without encoding, size on the disk, and the time of a search and of
+reading 5,000 tokens, in turns over the titles of the pages. Qdrant is that of qdrant-client in a folder, which is no
+measure for a server; Weaviate is measured where ``KIWI_TEST_WEAVIATE_URL`` names a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.documents import measure
+from benchmarks.place import MODELS_OF, Place
+from benchmarks.timing import timed
+from kiwi_rag.model import SearchQuery
+from kiwi_rag.services import Services
+from kiwi_rag.services.documents import DocumentIndex
+from kiwi_rag.services.library import Libraries
+from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.sources.library.download import download
+from kiwi_rag.sources.library.unpack import unpack
+from kiwi_rag.sources.library.versions import Resolution
+from kiwi_rag.usecases.items import list_documents
+from kiwi_rag.usecases.library import Addition
+from kiwi_rag.usecases.library_docs import get_docs
+
+PACKAGE = "npm:next@16.4.6"
+QUERIES = 200
+
+
+def fetched() -> Path:
+    """Return the folder of the documentation, which is fetched at the first run."""
+    folder = MODELS_OF / "trees" / "library-next"
+    if not folder.is_dir():
+        with download(PACKAGE, allow=lambda *_: None) as (package, archive):
+            unpack(package, folder, archive)
+    return folder
+
+
+def stores(scratch: Path) -> dict[str, dict[str, str]]:
+    """Return the stores to measure, each with its settings."""
+    found = {"local": {}, "registry": {}, "qdrant": {"KIWI_QDRANT_URL": str(scratch / "qdrant")}}
+    if url := os.environ.get("KIWI_TEST_WEAVIATE_URL"):
+        found["weaviate"] = {"KIWI_WEAVIATE_URL": url}
+    return found
+
+
+async def one_store(place: Place, folder: Path, store: str, settings: dict[str, str], count: int) -> dict[str, Any]:
+    """Index the library into one store, and search and read it."""
+    env = {**place.env, **settings, "KIWI_WORKSPACE_STORE": store}
+    opened = AsyncExitStack()
+    async with opened:
+        app = await opened.enter_async_context(Services.open(env, place.project))
+        workspace = await opened.enter_async_context(Workspace(app))
+        libraries = await opened.enter_async_context(Libraries(app, workspace))
+        wanted = Addition(str(folder), place.project, "/vercel/next.js", PACKAGE.rpartition("@")[2], ("dist/docs",))
+        library = wanted.save(libraries, lambda *_: None, lambda *_: None).library
+        with libraries.scope(library) as index:
+            before = _size(place, scratch=folder)
+            started = asyncio.get_running_loop().time()
+            report = await index.update(await index.writer())
+            seconds = asyncio.get_running_loop().time() - started
+            await index.embed_missing(await index.writer())
+            titles = await _titles(index, count)
+            searches = [await _taken(index.search(SearchQuery(title))) for title in titles]
+        read = [await _taken(get_docs(app, libraries, Resolution(library), title)) for title in titles[: count // 4]]
+        size = _size(place, scratch=folder) - before
+        return {
+            "seconds": round(seconds, 1), "passages_a_second": round(report.passages / seconds, 0),
+            "mb": round(size / 1e6, 1), **_percentiles("search", searches), **_percentiles("read", read),
+        }  # fmt: skip
+
+
+async def _titles(index: DocumentIndex, count: int) -> list[str]:
+    rows, _ = await list_documents(index.tier, SearchQuery("").filters)
+    return [row["title"] for row in rows][:count]
+
+
+async def _taken(work: Any) -> float:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await work
+    return (loop.time() - started) * 1000
+
+
+def _percentiles(name: str, values: list[float]) -> dict[str, float]:
+    p50, p95 = np.percentile(values, [50, 95])
+    return {f"{name}_p50_ms": round(float(p50), 1), f"{name}_p95_ms": round(float(p95), 1)}
+
+
+def _size(place: Place, scratch: Path) -> int:
+    root = place.project.parent
+    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and scratch not in path.parents)
+
+
+def main() -> None:
+    """Print the figures."""
+    folder, count = fetched(), int(sys.argv[1]) if len(sys.argv) > 1 else QUERIES
+    command = measure(folder / "dist/docs", 1, 1)
+    with tempfile.TemporaryDirectory(prefix="kiwi-bench-") as scratch:
+        place, rows = Place.below(Path(scratch)), {}
+        warm = timed(lambda: asyncio.run(one_store(place.with_home(Path(scratch) / "warm"), folder, "local", {}, 4)))[0]
+        for name, settings in stores(Path(scratch)).items():
+            rows[name] = asyncio.run(one_store(place, folder, name, settings, count))
+    print(
+        json.dumps({"package": PACKAGE, "queries": count, "warm_s": round(warm, 1), "command": command, "stores": rows})
+    )
+
+
+if __name__ == "__main__":
+    main()
