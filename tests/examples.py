@@ -29,6 +29,6 @@ def examples(count: int) -> settings:
     return settings(max_examples=count * MULTIPLE, deadline=None)
 
 
-def size(full: int) -> int:
-    """Return the length of an input, or the limit of its time: a quarter of `full` in an everyday run."""
-    return full if FULL_SIZES else full // 4
+def size(full: int, part: int = 4) -> int:
+    """Return the length of an input, or the limit of its time: a quarter, or 1 of `part`, in an everyday run."""
+    return full if FULL_SIZES else full // part
