@@ -20,6 +20,7 @@ from kiwi_rag.registry import rows, tuning
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query
+from tests.examples import examples
 from tests.sql.databases import ADA, database, name_of, template
 from tests.sql.publication import published
 from tests.sql.test_private_items import ANN, bind, log_in
@@ -196,7 +197,7 @@ def test_the_index_finds_what_is_wanted(tuned: psycopg.Connection) -> None:
     assert hits / (10 * len(ASKED)) >= 0.95  # other vectors than it was measured with
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     chosen=st.fixed_dictionaries(
         {},
