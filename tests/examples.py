@@ -1,9 +1,9 @@
 """How often chance is tried: a moderate number of times in every run, many times in `make soak`.
 
-An everyday run tries half of each property's own number of examples; ``KIWI_EXAMPLES=1`` tries all of them, and a larger
-number multiplies them, so that an expensive property stays cheaper than the others. ``KIWI_KILLS`` is how often a test kills a process and looks at what is left, and
-``KIWI_RACES`` how often callers race on the registry. ``KIWI_SIZES=full`` gives inputs that only show that time is
-bounded their full size.
+An everyday run tries half of each property's own number of examples. ``KIWI_EXAMPLES=1`` tries all of them, and a
+larger number multiplies them, so that an expensive property stays cheaper than the others. ``KIWI_KILLS`` is how often
+a test kills a process and looks at what is left, and ``KIWI_RACES`` how often callers race on the registry.
+``KIWI_SIZES=full`` gives inputs that only show that time is bounded their full size.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 from hypothesis import settings
 
 MULTIPLE = float(os.environ.get("KIWI_EXAMPLES", "0.5"))
-KILLS = int(os.environ.get("KIWI_KILLS", "3"))
-RACES = int(os.environ.get("KIWI_RACES", "20"))
+KILLS = int(os.environ.get("KIWI_KILLS", "2"))
+RACES = int(os.environ.get("KIWI_RACES", "10"))
 FULL_SIZES = os.environ.get("KIWI_SIZES") == "full"
 
 

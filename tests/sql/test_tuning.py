@@ -85,6 +85,13 @@ def store(connection: psycopg.Connection, digest: str, collection: int, found: n
     )
 
 
+def tune_well(url: str, method: str) -> None:
+    """Build an index and measure it with half as many vectors as the command does, which is enough for so few."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tuning, "_SAMPLES", 75)
+        tune(url, method=method)
+
+
 def tune(url: str, fingerprint: str = "", **options: Any) -> tuning.Tuning:
     """Tune in an event loop of its own."""
     return asyncio.run(tuning.tune(url, fingerprint, **options))
@@ -102,7 +109,7 @@ def filled() -> Iterator[str]:
 def by_ivfflat(filled: str) -> Iterator[str]:
     """The name of a copy with an IVFFlat index."""
     with database(like=filled) as url:
-        tune(url, method="ivfflat")
+        tune_well(url, "ivfflat")
         yield name_of(url)
 
 
@@ -110,7 +117,7 @@ def by_ivfflat(filled: str) -> Iterator[str]:
 def by_hnsw(filled: str) -> Iterator[str]:
     """The name of a copy with an HNSW index."""
     with database(like=filled) as url:
-        tune(url, method="hnsw")
+        tune_well(url, "hnsw")
         yield name_of(url)
 
 
@@ -134,12 +141,6 @@ def tuned(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
     like = request.getfixturevalue(f"by_{request.param}")
     with database(like=like) as fresh, psycopg.connect(fresh, autocommit=True) as opened:
         yield opened
-
-
-@pytest.fixture
-def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure an index with fewer vectors: for tests of what is built and used, not of how well it was measured."""
-    monkeypatch.setattr(tuning, "_SAMPLES", 30)
 
 
 def nearest(
