@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import examples
+from tests.once import FOLDER
 
 MEMORY = Path("/dev/shm")
 ROOM = 6 << 30
@@ -18,17 +19,23 @@ ROOM = 6 << 30
 
 
 _FOLDERS = "kiwi-tests-"
+_ONCE = "-once"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the option
 def pytest_configure(config: pytest.Config) -> None:
     """Run before the workers are started, which inherit the environment."""
     examples.register()
+    gc.set_threshold(50_000, 20, 50)  # tests make much that lives long, and each ends before its garbage matters
     if "TMPDIR" not in os.environ and _fits_in_memory():
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None  # ask again
     if config.option.basetemp is None:
         config.option.basetemp = str(_own_folder())
+    if FOLDER not in os.environ:
+        os.environ[FOLDER] = f"{config.option.basetemp}{_ONCE}"
+        Path(os.environ[FOLDER]).mkdir(exist_ok=True)
+        config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(FOLDER), ignore_errors=True))
 
 
 @pytest.hookimpl(trylast=True)
@@ -46,7 +53,7 @@ def _own_folder() -> Path:
     """
     shared = Path(tempfile.gettempdir())
     for left in shared.glob(f"{_FOLDERS}*"):
-        if not _is_running(int(left.name.removeprefix(_FOLDERS))):
+        if not _is_running(int(left.name.removeprefix(_FOLDERS).removesuffix(_ONCE))):
             shutil.rmtree(left, ignore_errors=True)
     return shared / f"{_FOLDERS}{os.getpid()}"
 

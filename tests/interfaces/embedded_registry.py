@@ -6,11 +6,7 @@ stops, which no test can bring about; commits stay synchronous.
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import subprocess
 import tempfile
-from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,6 +16,7 @@ from kiwi_rag.config import Settings
 from kiwi_rag.registry import server
 from kiwi_rag.registry.migrate import migrate
 from kiwi_rag.registry.server import run
+from tests.once import copy_of_cluster, made_once
 
 _initialise = server._initialise
 _SETTINGS = "fsync = off\nfull_page_writes = off\nautovacuum = off\nshared_buffers = 16MB\nmin_wal_size = 2MB\n"
@@ -31,7 +28,7 @@ def copy_cluster(root: Path) -> None:
         return
     with tempfile.TemporaryDirectory(dir=root, prefix="new-", ignore_cleanup_errors=True) as scratch:
         fresh = Path(scratch) / "data"
-        subprocess.run(["cp", "-a", _template(), fresh], check=True)  # it keeps the owner, as Postgres demands
+        copy_of_cluster(made_once("embedded", _make) / "data", fresh)
         fresh.rename(root / "data")
 
 
@@ -43,10 +40,7 @@ def _drop_templates(url: str) -> None:
             connection.execute(f"drop database {name}".encode())
 
 
-@cache
-def _template() -> Path:
-    root = Path(tempfile.mkdtemp(prefix="kiwi-registry-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
+def _make(root: Path) -> None:
     options = ["--no-sync", "--wal-segsize=1"]  # a new cluster has whole segments, and every test copies them
     with patch.object(server, "run", lambda command, **given: run([*command, *options], **given)):
         _initialise(root)
@@ -56,4 +50,3 @@ def _template() -> Path:
     migrate(url, audience=Settings().registry_name)
     _drop_templates(url)
     server.stop(root)
-    return root / "data"
