@@ -18,8 +18,7 @@ ROOM = 6 << 30
 """So many bytes must be free in memory: a whole run fills less than a quarter of them."""
 
 
-_FOLDERS = "kiwi-tests-"
-_ONCE = "-once"
+_FOLDERS, _ONCE = "kiwi-tests-", "kiwi-run-"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the option
@@ -31,9 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None  # ask again
     if config.option.basetemp is None:
-        config.option.basetemp = str(_own_folder())
+        config.option.basetemp = str(_own_folder(_FOLDERS))
     if FOLDER not in os.environ:
-        os.environ[FOLDER] = f"{config.option.basetemp}{_ONCE}"
+        os.environ[FOLDER] = str(_own_folder(_ONCE))
         Path(os.environ[FOLDER]).mkdir(exist_ok=True)
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(FOLDER), ignore_errors=True))
 
@@ -52,17 +51,17 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
-def _own_folder() -> Path:
+def _own_folder(kind: str) -> Path:
     """Name this run's folder, and remove those of runs that have ended.
 
     Below the folder that pytest shares between runs, each new run takes from others the right to pass, which root's
     Postgres needs, as it runs as another user.
     """
     shared = Path(tempfile.gettempdir())
-    for left in shared.glob(f"{_FOLDERS}*"):
-        if not _is_running(int(left.name.removeprefix(_FOLDERS).removesuffix(_ONCE))):
+    for left in shared.glob(f"{kind}*"):
+        if not _is_running(int(left.name.removeprefix(kind))):
             shutil.rmtree(left, ignore_errors=True)
-    return shared / f"{_FOLDERS}{os.getpid()}"
+    return shared / f"{kind}{os.getpid()}"
 
 
 def _is_running(process: int) -> bool:
