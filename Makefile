@@ -62,6 +62,7 @@ soak: $(VENV)/test
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/unit -k kill_9
 	KIWI_SIZES=full $(BIN)/python -m pytest $$(grep -rl --include='*.py' 'tests.examples import.*size' tests)
 	KIWI_EXAMPLES=100 $(BIN)/python -m pytest tests/properties tests/sql/test_canonical.py
+	KIWI_EXAMPLES=1 $(BIN)/python -m pytest $$(grep -rl --include='*.py' 'from hypothesis import' tests/unit tests/sql)
 	KIWI_EXAMPLES=20 $(BIN)/python -m pytest tests/interfaces/test_mcp_start.py
 	KIWI_KILLS=50 $(BIN)/python -m pytest tests/sql/test_chaos.py
 	KIWI_RACES=1000 $(BIN)/python -m pytest tests/sql/test_revoke_race.py tests/sql/test_lock_order.py

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.<port>".
 _MAX_SOCKET_FOLDER = 103 - len("/.s.PGSQL.65535")
 _DEFAULT_PORT = 5432
+_CONNECTIONS = 200
 _HBA = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
 _START_SECONDS = 30.0
 _ORPHAN_SECONDS = 5.0
@@ -203,7 +204,7 @@ def _launch(root: Path, port: int | None) -> None:
     if sockets != data:
         _make_socket_folder(sockets)
     listen = ["-h", "127.0.0.1" if port else "", "-p", str(port or _DEFAULT_PORT), "-k", str(sockets)]
-    settings = ["-c", "max_connections=200", "-c", f"hba_file={data / 'kiwi_hba.conf'}"]
+    settings = ["-c", f"max_connections={_CONNECTIONS}", "-c", f"hba_file={data / 'kiwi_hba.conf'}"]
     command = [str(binaries() / "postgres"), "-D", str(data), *listen, *settings]
     with (root / "log").open("ab") as log:
         logged = log.tell()

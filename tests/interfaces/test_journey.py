@@ -23,22 +23,22 @@ MEASURES = ("ndcg@10", "hit@3", "mrr@10")
 
 def test_from_an_empty_home_to_another_project(kiwi: Kiwi):
     kiwi.run_process("init")
-    kiwi.run_process("keys", "new", "--principal", "ada@acme.example")
+    kiwi.run_forked("keys", "new", "--principal", "ada@acme.example")
     kiwi.copy(ACME)
-    kiwi.run_process("sign", ".ai")
-    indexed = json.loads(kiwi.run_process("--json", "index").stdout)
+    kiwi.run_forked("sign", ".ai")
+    indexed = json.loads(kiwi.run_forked("--json", "index").stdout)
     assert len(indexed["admitted"]) >= 30
     assert indexed["refused"] == []
     published = json.loads(kiwi.run_process("--json", "publish", "--all").stdout)
     assert len(published["published"]) == len(indexed["admitted"])
 
     other = kiwi.at(kiwi.cwd.parent / "other")
-    other.run_process("init")
+    other.run_forked("init")
     hits = other.json("search", "a deploy went wrong, take it back", "--source", "all")["hits"]
     found = next(h for h in hits if h["item_id"] == "acme/deploy/rollback")
     assert (found["tier"], found["signer"], found["verified"]) == ("registry", "ada@acme.example", True)
 
-    other.run_process("get", "directive:acme/deploy/rollback")
+    other.run_forked("get", "directive:acme/deploy/rollback")
     original = (kiwi.cwd / ".ai/directives/acme/deploy/rollback.md").read_bytes()
     assert (other.cwd / ".ai/directives/acme/deploy/rollback.md").read_bytes() == original
     verified = other.json("verify")

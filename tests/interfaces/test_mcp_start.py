@@ -84,7 +84,7 @@ def errors(answers: dict[int, dict[str, Any]]) -> list[Any]:
     ]  # the workspace is not indexed, which 7 says
 
 
-@pytest.mark.parametrize("run", range(MULTIPLE))
+@pytest.mark.parametrize("run", range(max(1, int(MULTIPLE))))
 def test_resources_can_be_listed_right_after_the_start(acme: Kiwi, run: int):
     answers = answered(acme, *REQUESTS[:2])
     assert errors(answers) == []

@@ -47,6 +47,15 @@ def next_line(process) -> str:
     return line
 
 
+CONNECTIONS = 40
+"""What a server has here, for tests that use all of them, in place of 200."""
+
+
+@pytest.fixture
+def few_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_CONNECTIONS", CONNECTIONS)
+
+
 @pytest.fixture
 def registry(ready: Kiwi) -> Iterator[Kiwi]:
     """A user whose registry runs until the test ends."""
@@ -74,6 +83,7 @@ def test_the_server_is_killed_while_items_are_published(registry: Kiwi):
     assert registry.run("registry", "verify", "--all").returncode == 0
 
 
+@pytest.mark.usefixtures("few_connections")
 def test_no_free_connection_is_told_and_waited_for(registry: Kiwi):
     everything = write_notes(registry, 2)
     registry.run("publish", "--all")
@@ -81,7 +91,7 @@ def test_no_free_connection_is_told_and_waited_for(registry: Kiwi):
     with pytest.raises(psycopg.OperationalError, match="too many clients"):
         while True:
             taken.append(psycopg.connect(state_of(registry).uri))
-    assert len(taken) >= 190
+    assert len(taken) >= CONNECTIONS - 10
     search = registry.run("search", "which pump feeds the basin", "--source", "registry", expect=1)
     assert "too many clients" in search.stderr
     assert "too many clients" in registry.run("publish", "--all", expect=None).stderr
@@ -89,15 +99,16 @@ def test_no_free_connection_is_told_and_waited_for(registry: Kiwi):
     before = log.read_text().count(refusals)
     process = registry.start("publish", "--all")
     wait_until(lambda: log.read_text().count(refusals) > before)
-    for connection in taken[:100]:
+    for connection in taken[:20]:
         connection.close()
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     assert set(RECEIPT.findall(out)) == everything
-    for connection in taken[100:]:
+    for connection in taken[20:]:
         connection.close()
 
 
+@pytest.mark.usefixtures("few_connections")
 async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
     write_notes(registry, 4)
     registry.run("publish", "--all")
@@ -118,8 +129,8 @@ async def test_more_clients_at_once_than_there_are_connections(registry: Kiwi):
         finally:
             await lines.close()
 
-    digests = await asyncio.gather(*map(hand_in, range(240)))
-    assert sorted(digests) == sorted(item.digest for item in items for _ in range(60))
+    digests = await asyncio.gather(*map(hand_in, range(CONNECTIONS + 20)))
+    assert sorted(digests) == sorted(item.digest for item in items for _ in range(CONNECTIONS // 4 + 5))
 
 
 def arguments(item: StoredItem) -> dict[str, object]:

@@ -44,6 +44,11 @@ class Checkout:
         self.home = folder / "home"
         self.home.mkdir()
 
+    def build(self) -> None:
+        """Compile the sources, unless a test has."""
+        if not (self.folder / "out/test/journey.js").exists():
+            self.npm("run", "build")
+
     def npm(self, *arguments: str) -> str:
         return self.run(NPM, *arguments, environment=self._environment())
 
@@ -82,7 +87,7 @@ def test_it_keeps_a_real_index_fresh(checkout: Checkout, kiwi: Kiwi) -> None:
     program.chmod(0o755)
     (kiwi.cwd / "docs").mkdir()
     (kiwi.cwd / "docs/harbour.md").write_text("# Harbour\n\nShips are unloaded at night.\n")
-    checkout.npm("run", "build")
+    checkout.build()
     said = json.loads(checkout.run("out/test/journey.js", program, kiwi.cwd, environment=kiwi.environment()))
     assert said["opened"].startswith("$(search) Kiwi: 1 passages | project: 1 passages of 1 documents"), said
     assert said["saved"].startswith("$(search) Kiwi: 2 passages"), said

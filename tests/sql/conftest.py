@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import psycopg
 import pytest
 
+from kiwi_rag.registry import tuning
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.sql.databases import database, module_url, template
@@ -41,6 +42,12 @@ def rolled_back(module_url: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(module_url) as opened:
         yield opened
         opened.rollback()
+
+
+@pytest.fixture
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure an index with fewer vectors: for tests of what is built and used, not of how well it was measured."""
+    monkeypatch.setattr(tuning, "_SAMPLES", 30)
 
 
 @pytest.fixture

@@ -71,6 +71,7 @@ async def test_a_workspace_of_1536_beside_one_of_384() -> None:
             await store.close()
 
 
+@pytest.mark.usefixtures("few_samples")
 @pytest.mark.parametrize(("fingerprint", "dimension", "method"), [(WIDE, 1536, "ivfflat"), (HUGE, 4096, "exact")])
 async def test_an_index_over_halves_up_to_4000_dimensions(
     store: RegistryVectorStore, url: str, fingerprint: str, dimension: int, method: str

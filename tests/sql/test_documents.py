@@ -25,6 +25,7 @@ from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.symbols import passage_terms
 from tests.conformance.items import KEY, admission, query
 from tests.conformance.items import records as item_records
+from tests.examples import examples
 from tests.sql.documents import WORKSPACE, admitted, arguments, enrol, paths, records, registry_of_documents
 from tests.supabase.postgrest import PUBLISHABLE, project, token
 
@@ -502,7 +503,7 @@ async def test_over_supabases_api_a_user_reads_and_nobody_writes(url: str, store
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=40)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=TEXT, context=TEXT, heading=st.lists(TEXT, max_size=4), start=st.integers(0, 2**31 - 1), kind=TEXT, file=TEXT
 )

@@ -56,12 +56,12 @@ def truth(held: list[list[EmbeddingRecord]]) -> CollectionStatistics:
 
 
 async def test_writers_of_different_files_lose_nothing(stores: list[RegistryVectorStore], url: str) -> None:
-    """Each writes ten files three times over, with words that all of them share, and deletes one."""
+    """Each writes ten files twice over, with words that all of them share, and deletes one."""
 
     async def write(number: int, store: RegistryVectorStore) -> list[list[EmbeddingRecord]]:
         key = {"key": CI, "principal": "ci@acme"} if number % 2 else {"key": KEY}
         kept = {}
-        for turn in range(3):
+        for turn in range(2):
             for n in range(10):
                 path = f"docs/{number}-{n}.md"
                 kept[path] = document(path, 1000 * turn + 10 * number + n, after=turn, **key)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from kiwi_rag.errors import SignatureRefused
 from kiwi_rag.signing import dsse
+from tests.examples import size
 from tests.shared import wycheproof_ed25519
 
 P = 2**255 - 19
@@ -123,9 +124,10 @@ def test_the_1024_vectors_of_the_library_that_kiwi_signs_with(shared: psycopg.Co
         lines = [[bytes.fromhex(field) for field in line.split(":")[:4]] for line in file]
     good = [(key, message, signed[:64]) for _, key, message, signed in lines]
     assert len(good) == 1024
-    assert all(in_sql(shared, good))
+    tried = good[:: 1024 // size(1024)]
+    assert all(in_sql(shared, tried))
     flipped = [
-        (k, m, s[: n % 64] + bytes([s[n % 64] ^ 1 << n % 8]) + s[n % 64 + 1 :]) for n, (k, m, s) in enumerate(good)
+        (k, m, s[: n % 64] + bytes([s[n % 64] ^ 1 << n % 8]) + s[n % 64 + 1 :]) for n, (k, m, s) in enumerate(tried)
     ]
     assert not any(in_sql(shared, flipped[::4]))
 

@@ -101,7 +101,7 @@ async def test_as_many_hits_as_match_whatever_stands_in_their_way(shelf: Shelf, 
     shelf.exact_limit = exact_limit
     twin = note("Deploy staging", "Deploy the cluster of staging.")
     for place, tier in enumerate(TIERS):
-        await shelf.put(tier, f"long/{tier}", long_note(tier, 160))
+        await shelf.put(tier, f"long/{tier}", long_note(tier, 110))
         await shelf.put(tier, "all/shadowed", note("Deploy staging", f"The cluster of {tier}."))
         await shelf.put(tier, f"twin/{tier}", twin)
         for number in range(4):

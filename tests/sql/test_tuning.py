@@ -20,6 +20,7 @@ from kiwi_rag.registry import rows, tuning
 from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, admission, query
+from tests.examples import examples
 from tests.sql.databases import ADA, database, name_of, template
 from tests.sql.publication import published
 from tests.sql.test_private_items import ANN, bind, log_in
@@ -84,6 +85,13 @@ def store(connection: psycopg.Connection, digest: str, collection: int, found: n
     )
 
 
+def tune_well(url: str, method: str) -> None:
+    """Build an index and measure it with half as many vectors as the command does, which is enough for so few."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tuning, "_SAMPLES", 75)
+        tune(url, method=method)
+
+
 def tune(url: str, fingerprint: str = "", **options: Any) -> tuning.Tuning:
     """Tune in an event loop of its own."""
     return asyncio.run(tuning.tune(url, fingerprint, **options))
@@ -101,7 +109,7 @@ def filled() -> Iterator[str]:
 def by_ivfflat(filled: str) -> Iterator[str]:
     """The name of a copy with an IVFFlat index."""
     with database(like=filled) as url:
-        tune(url, method="ivfflat")
+        tune_well(url, "ivfflat")
         yield name_of(url)
 
 
@@ -109,7 +117,7 @@ def by_ivfflat(filled: str) -> Iterator[str]:
 def by_hnsw(filled: str) -> Iterator[str]:
     """The name of a copy with an HNSW index."""
     with database(like=filled) as url:
-        tune(url, method="hnsw")
+        tune_well(url, "hnsw")
         yield name_of(url)
 
 
@@ -133,12 +141,6 @@ def tuned(request: pytest.FixtureRequest) -> Iterator[psycopg.Connection]:
     like = request.getfixturevalue(f"by_{request.param}")
     with database(like=like) as fresh, psycopg.connect(fresh, autocommit=True) as opened:
         yield opened
-
-
-@pytest.fixture
-def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure an index with fewer vectors: for tests of what is built and used, not of how well it was measured."""
-    monkeypatch.setattr(tuning, "_SAMPLES", 30)
 
 
 def nearest(
@@ -196,7 +198,7 @@ def test_the_index_finds_what_is_wanted(tuned: psycopg.Connection) -> None:
     assert hits / (10 * len(ASKED)) >= 0.95  # other vectors than it was measured with
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     chosen=st.fixed_dictionaries(
         {},

@@ -90,6 +90,7 @@ class PostgRest:
     settings: dict[str, str] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     url: str = ""
+    _idle: list[psycopg.Connection] = field(default_factory=list)
 
     def answer(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, str]:
         """Return status, JSON data and Content-Range of one request."""
@@ -100,7 +101,7 @@ class PostgRest:
         arguments = json.loads(body)
         self.seen.append(Seen(name, headers, arguments))
         claims = self._claims(headers)
-        with psycopg.connect(make_conninfo(self.database, user="authenticator", password=_PASSWORD)) as connection:
+        with self._connection() as connection:
             try:
                 status, data = self._call(connection, name, arguments, claims)
             except psycopg.Error as error:
@@ -112,6 +113,28 @@ class PostgRest:
         total = str(len(data)) if "count=exact" in headers.get("prefer", "") else "*"
         part = len(page) < len(data) and total != "*"
         return 206 if part else status, page, f"{first}-{first + len(page) - 1}/{total}"
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection]:
+        """One of a pool, as PostgREST has it; what a request sets ends with its transaction."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            place = make_conninfo(self.database, user="authenticator", password=_PASSWORD)
+            connection = psycopg.connect(place, prepare_threshold=None)
+        try:
+            yield connection
+        finally:
+            if connection.closed:
+                connection.close()
+            else:
+                connection.rollback()
+                self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close what is in the pool."""
+        while self._idle:
+            self._idle.pop().close()
 
     def _claims(self, headers: dict[str, str]) -> dict[str, Any]:
         key = headers.get("apikey", "")
@@ -221,6 +244,7 @@ def project(database: str, *, gateway: bool = True) -> Iterator[PostgRest]:
         connection.execute(_ROLES)
     with serving(type("Handler", (_Handler,), {"api": (api := PostgRest(database, gateway))})) as api.url:
         yield api
+    api.close()
 
 
 @contextmanager

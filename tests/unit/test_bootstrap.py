@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.bootstrap import difference, intervals, ratio
+from tests.examples import size
 
 
 def test_an_interval_holds_the_true_mean_as_often_as_it_says() -> None:
@@ -51,10 +52,11 @@ def test_no_difference_is_no_news() -> None:
 def test_a_p_value_is_small_as_rarely_as_it_should_be() -> None:
     chance = np.random.default_rng(3)
     small = 0
-    for _ in range(200):
+    trials = size(400)
+    for _ in range(trials):
         first, second = chance.random(40), chance.random(40)
         small += difference(first.tolist(), second.tolist(), resamples=400).p < 0.05
-    assert small / 200 <= 0.11
+    assert small / trials <= 0.11
 
 
 def test_a_ratio_of_means() -> None:

@@ -24,13 +24,15 @@ EXAMPLES = dict(_EXAMPLE.findall(ITEMS))
 _STEPS = "source|bounds|form|structure|metadata|permissions|secrets|hidden|signature|time|version"
 _CODE = re.compile(rf"(?:{_STEPS})\.[a-z]+(?:-[a-z]+)*")
 _TEMPLATE = re.compile(rf"(?:{_STEPS})\.")
+_QUOTED = re.compile(rf"""["'](?:{_STEPS})\.""")
 
 
 @lru_cache(maxsize=1)
 def trees() -> tuple[tuple[str, ast.Module], ...]:
-    paths = sorted((ROOT / "kiwi_rag").rglob("*.py"))
+    """The modules in which a string begins as a code does."""
     base = ROOT / "kiwi_rag"
-    return tuple((p.relative_to(base).as_posix(), ast.parse(p.read_text(encoding="utf-8"))) for p in paths)
+    texts = ((p.relative_to(base).as_posix(), p.read_text(encoding="utf-8")) for p in sorted(base.rglob("*.py")))
+    return tuple((module, ast.parse(text)) for module, text in texts if _QUOTED.search(text))
 
 
 def literal_codes() -> set[str]:

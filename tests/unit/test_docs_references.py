@@ -44,7 +44,7 @@ def commands(page: Path) -> Iterator[str]:
 def unknown_words(command: str) -> list[str]:
     """Return the subcommands and options in a command line that do not exist."""
     current: click.Command = kiwi
-    context = click.Context(kiwi, info_name="kiwi")
+    context = click.Context(kiwi, info_name="kiwi", **kiwi.context_settings)  # click keeps the first help option made
     options, unknown = option_names(kiwi, context), []
     for word in shlex.split(command.replace("'", "").replace('"', ""), comments=True)[1:]:
         if word in _SHELL:

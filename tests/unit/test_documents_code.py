@@ -97,10 +97,10 @@ def test_signs_alone_are_text_with_a_warning_that_says_why(form: str) -> None:
 
 
 DEEP = {
-    "types": "class A {\n" * 3_000 + "}\n" * 3_000,
-    "parentheses": "(" * 30_000,
-    "braces": "{" * 30_000,
-    "type-arguments": "a<" * 30_000,
+    "types": "class A {\n" * size(3_000) + "}\n" * size(3_000),
+    "parentheses": "(" * size(30_000),
+    "braces": "{" * size(30_000),
+    "type-arguments": "a<" * size(30_000),
     "comments": "/*" * size(10_000),
     "quotes": '"' * 10_000,
 }

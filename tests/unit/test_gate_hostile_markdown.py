@@ -29,16 +29,16 @@ def document(text: str) -> tuple[str, list[str]]:
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> int:
     """How many lines are read as Markdown: so many fewer as the documents are shorter."""
-    monkeypatch.setattr(markdown, "MAX_LINES", size(MAX_LINES))
-    return size(MAX_LINES)
+    monkeypatch.setattr(markdown, "MAX_LINES", size(MAX_LINES, 8))
+    return size(MAX_LINES, 8)
 
 
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_document_of_short_lines_takes_seconds(unit: str) -> None:
     started = process_time()
-    document("---\na: b\n---\n" + unit * (size(1 << 20) // len(unit)))
-    assert process_time() - started < size(5_000) / 1000
+    document("---\na: b\n---\n" + unit * (size(1 << 20, 8) // len(unit)))
+    assert process_time() - started < size(5_000, 8) / 1000
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -46,17 +46,17 @@ def test_a_document_with_as_many_lines_as_are_read_takes_seconds(unit: str, line
     started = process_time()
     _, codes = document("---\na: b\n---\n" + unit * ((lines - 5) // unit.count("\n")))
     assert "document.large" not in codes
-    assert process_time() - started < size(10_000) / 1000
+    assert process_time() - started < size(10_000, 8) / 1000
 
 
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("unit", ["a\n", "#\n", "<\n", "~\n"])
 @pytest.mark.parametrize("item_type", [ItemType.KNOWLEDGE, ItemType.DIRECTIVE])
 def test_an_item_of_short_lines_takes_seconds(item_type: ItemType, unit: str) -> None:
-    data = unit.encode() * (size(256 << 10) // len(unit))
+    data = unit.encode() * (size(256 << 10, 8) // len(unit))
     started = process_time()
     inspect_item(ItemCandidate.of_file(item_type, "x/y", data, "y.md"))
-    assert process_time() - started < size(8)
+    assert process_time() - started < size(8, 8)
 
 
 LONG = "\n" * MAX_LINES

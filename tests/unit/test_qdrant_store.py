@@ -247,6 +247,7 @@ from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance.documents import document, records_of
 
 async def main(url, key, who):
+    print("ready", flush=True)
     store = QdrantVectorStore(QdrantConnection(url, key), "shared")
     for n in range(5):
         texts = [f"file {n} of {who}", f"more of {n} by {who}"]
@@ -259,13 +260,18 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.slow
 async def test_two_processes_on_different_files_lose_nothing_of_each_other() -> None:
+    """The other process is this one, which begins when the first is about to."""
     with QdrantServer(api_key=API_KEY) as server:
-        writers = [
-            await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, server.url, API_KEY, who)
-            for who in ("ada", "bob")
-        ]
-        assert [await writer.wait() for writer in writers] == [0, 0]
+        ada = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WRITER, server.url, API_KEY, "ada", stdout=asyncio.subprocess.PIPE
+        )
         store = QdrantVectorStore(QdrantConnection(server.url, API_KEY), "shared")
+        assert ada.stdout is not None
+        assert await ada.stdout.readline() == b"ready\n"
+        for n in range(5):
+            texts = [f"file {n} of bob", f"more of {n} by bob"]
+            await store.put([records_of(document(f"acme/bob-{n}", texts), seed=n)])
+        assert await ada.wait() == 0
         status = await store.status()
         assert (status.items, status.passages, status.problems) == (10, 20, ())
         assert status.details["server"] == "1.20.0"

@@ -294,8 +294,12 @@ async def two(shelf: Shelf) -> None:
         await shelf.put("user", f"me/u{number}", note(f"{words} at home", f"{words} and more of {words}, {number}."))
 
 
+BAD = 12
+"""So many are more than the hits that are asked for."""
+
+
 async def bad(shelf: Shelf) -> None:
-    for number in range(30):
+    for number in range(BAD):
         await shelf.put("registry", f"bad/r{number}", note(f"Deploy {number}", "Deploy deploy deploy."), key=EVE)
 
 
@@ -342,7 +346,7 @@ async def test_what_does_not_verify_has_no_say_in_the_others_scores(shelf: Shelf
     reply = await shelf.search(QUERY, trust=THREE, limit=8)
     assert len(reply.hits) == 8
     assert {hit.tier for hit in reply.hits} == {"project", "user"}
-    assert len(reply.refused) == 30
+    assert len(reply.refused) == BAD
     assert reply.tiers[-1].state == "refused"
     assert sorted(hit.parts["vector_rank"] for hit in reply.hits) == list(range(1, 9))
 
