@@ -59,6 +59,12 @@ class Settings:
     embedding_batch_texts: int = _setting(0, "texts per request to a remote provider; 0: its default")
     embedding_batch_tokens: int = _setting(0, "estimated tokens per request to a remote provider; 0: its default")
     embedding_prices: str = _setting("", "US dollars per million tokens, not list prices: MODEL=PRICE, by commas")
+    chat_provider: str = _setting("", "chat model that answers questions: openai or ollama; default: none")
+    chat_model: str = _setting("", "its name on the server")
+    chat_base_url: str = _setting("", "base URL of its server; default: OpenAI's, or Ollama on this machine")
+    chat_api_key: str = _secret("key of its server")
+    chat_prices: str = _setting("", "US dollars per million tokens: MODEL=READ/WRITTEN, by commas")
+    consent: str = _setting("", "hosts that data may be sent to without a question: HOST or HOST:PURPOSE, by commas")
     threads: int = _setting(0, "threads of the embedding model; 0: one per core")
     source: str = _project_setting("local", "tiers to search: project, user, registry, local (project and user) or all")
     limit: int = _project_setting(10, "number of hits that a search shows")
@@ -260,6 +266,7 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "alpha": (lambda share: 0 <= share <= 1 or share == Settings().alpha, "between 0 and 1"),
     "embedding_batch_texts": (lambda texts: 0 <= texts <= 2048, "between 0 and 2048"),
     "embedding_batch_tokens": (lambda tokens: tokens >= 0, "a number from 0 up"),
+    "chat_provider": (lambda provider: provider in ("", *_REMOTE), "openai or ollama"),
     "workspace_store": (lambda store: store in WORKSPACE_STORES, ", ".join(WORKSPACE_STORES)),
     "log_level": (lambda level: level in ("debug", "info", "warning", "error"), "debug, info, warning or error"),
 }

@@ -25,6 +25,7 @@
     │       ├── RolledBack        rolled-back     it serves an older version than the newest one pinned
     │       ├── YankUndone        yank-undone     it serves a yanked version without the yank
     │       └── VersionChanged    version-changed it serves other bytes under a pinned version
+    ├── ConsentRequired           consent         data would leave this machine for a host that is not allowed
     ├── NotFound                  not-found       no such item, key, version or signer
     │   ├── Yanked                yanked          every version of the item was yanked
     │   ├── NoSuchLibrary         no-library      no library of this id or name is indexed
@@ -39,6 +40,7 @@
     │   ├── RateLimited           rate-limited    an embedding server limits the rate of requests
     │   ├── TextsRefused          texts-refused   an embedding server refuses these texts, or this request
     │   └── AnswerMalformed       answer          an embedding server's response holds no vectors for these texts
+    ├── ChatError                 chat            a chat model cannot be reached, or returned no answer
     └── StoreError                store           the base of all that can go wrong with a store
         ├── StoreBusy             busy            another process is writing; the message names it
         ├── StoreFull             full            the disk is full; nothing was written in part
@@ -205,6 +207,20 @@ class VersionChanged(RegistryContradicted, code="version-changed"):
     """The registry serves other bytes under the same version than before."""
 
 
+class ConsentRequired(KiwiError, code="consent"):
+    """Data would leave this machine for a host that the user has not allowed.
+
+    Parameters
+    ----------
+    host, purpose
+        What the user would have to allow.
+    """
+
+    def __init__(self, message: str = "", *, hint: str = "", host: str = "", purpose: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.host, self.purpose = host, purpose
+
+
 class NotFound(KiwiError, code="not-found"):
     """Nothing of this name was found."""
 
@@ -270,6 +286,10 @@ class TextsRefused(EmbeddingError, code="texts-refused"):
 
 class AnswerMalformed(EmbeddingError, code="answer"):
     """The embedding server's response does not hold the vectors that were requested."""
+
+
+class ChatError(KiwiError, code="chat"):
+    """The chat model failed."""
 
 
 class StoreError(KiwiError, code="store"):
@@ -342,3 +362,7 @@ class RegistryRefused(RegistryError, code="registry-refused"):
     def as_dict(self) -> dict[str, object]:
         """Return the error, with ``state`` if there is one."""
         return super().as_dict() | ({"state": self.state} if self.state else {})
+
+
+REFUSALS = (Refused, RegistryRefused, ConsentRequired)
+"""What a command ends with exit code 4 for."""

@@ -13,7 +13,7 @@ from kiwi_rag import render
 from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import Command, Group, Session, ask_passphrase, confirm, option
 from kiwi_rag.cli.workspace import update_index
-from kiwi_rag.errors import UsageError
+from kiwi_rag.consent import ASK
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents, hits
@@ -72,7 +72,7 @@ Example: kiwi library add npm:vite                    of the project in this fol
 @option("--version", default="", help="Its version. Required for a folder that does not say it.")
 @option("--docs", "include", multiple=True, help="Only the files below this folder of it. Repeatable.")
 @option("--code", is_flag=True, help="Also source code that has documentation in it.")
-@option("--yes", "-y", is_flag=True, help="Download without asking.")
+@option("--yes", "-y", is_flag=True, help="Allow the hosts to download from without asking.")
 async def add(
     session: Session, app: Services, libraries: Libraries, origin: str, library_id: str, version: str,
     include: tuple[str, ...], code: bool, yes: bool,
@@ -84,17 +84,19 @@ async def add(
     Nothing of a package is executed.
     """
     wanted = Addition(origin, Path.cwd(), library_id, version, include, code)
+    if yes:
+        ASK.set(lambda _question: True)
+
+    def allow(host: str, _what: str, size: int) -> None:
+        app.consent.require(host, "download", size)
+
     with session.progress_bar("download", "bytes") as planned:
-        added = await asyncio.to_thread(wanted.save, libraries, _refuse, _download_progress(planned))
+        added = await asyncio.to_thread(wanted.save, libraries, allow, _download_progress(planned))
     session.notify(
         f"{added.library.canonical}: {added.notice}" if added.notice else f"adding {added.library.canonical}"
     )
     with libraries.scope(added.library) as index:
         return await update_index(session, app, index, await index.writer(ask_passphrase))
-
-
-def _refuse(host: str, _purpose: str, _size: int) -> None:
-    raise UsageError(f"downloads from {host} are not possible yet", hint="install the package, or name a folder")
 
 
 def _download_progress(planned: Callable[[int], Callable[[int], None]]) -> Callable[[int, int], None]:

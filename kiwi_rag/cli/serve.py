@@ -114,7 +114,8 @@ def serve(ctx: click.Context, /, stop: bool, install: bool, uninstall: bool, **o
 
 
 def _serve(session: Session, idle_exit: int | None, host: str, port: int | None, names: Sequence[str]) -> None:
-    from kiwi_rag.http.address import is_loopback, url_of
+    from kiwi_rag.consent import is_loopback
+    from kiwi_rag.http.address import url_of
 
     app = session.app()
     tokens = _tokens(session)

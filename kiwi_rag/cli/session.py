@@ -21,7 +21,8 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.config import find_project, home_of, process_environment, resolve
-from kiwi_rag.errors import ConfigError, KiwiError, NotFound, Refused, RegistryRefused, Rejected, UsageError
+from kiwi_rag.consent import ASK
+from kiwi_rag.errors import REFUSALS, ConfigError, KiwiError, NotFound, Rejected, UsageError
 from kiwi_rag.local_service import terminal_columns
 from kiwi_rag.services import Services
 from kiwi_rag.system import call_on_signals
@@ -74,6 +75,7 @@ class Session:
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
         """Open the services, run `work` with them, and close them."""
         self.begin_run()
+        ASK.set((lambda question: click.confirm(render.safe(question), err=True)) if sys.stdin.isatty() else None)
         app = self.app(**flags)
 
         async def opened() -> _Result:
@@ -196,7 +198,8 @@ class Session:
             append_error(resolve(self.environment()).settings.user_dir, command, code, message)
 
     def start_logging(self, app: Services) -> None:
-        """Start logging, for a command that runs until it is stopped."""
+        """Start logging, for a command that runs until it is stopped; it asks its terminal nothing from now on."""
+        ASK.set(None)
         configure_log(app.user_dir, app.settings.log_level, verbose=self.verbose)
 
     def exit_on_sigterm(self) -> None:
@@ -339,7 +342,7 @@ def exit_code(error: KiwiError) -> int:
     """Return the exit code of an error: 2 for usage, 4 for a refusal, 1 for any other."""
     if isinstance(error, UsageError):
         return USAGE
-    return REFUSED if isinstance(error, Refused | RegistryRefused) else FAILED
+    return REFUSED if isinstance(error, REFUSALS) else FAILED
 
 
 def ask_passphrase(*, confirm: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""One POST to an embedding server: retries within a bounded time, replies of a bounded size, typed errors.
+"""One POST to a model's server: consent first, retries within a bounded time, a reply of a bounded size, typed errors.
 
 429, 5xx, time-outs and broken connections are retried, with exponential backoff or after ``Retry-After`` (RFC 9110,
 section 10.2.3), for ``patience`` seconds. One attempt, from the connection to the last byte of the reply, takes at most
@@ -6,9 +6,10 @@ section 10.2.3), for ``patience`` seconds. One attempt, from the connection to t
 following one would send the API key to another host. The key is in no message and no log. Control characters are
 removed from a server's messages.
 
-httpx's time-outs apply to each read, so a server that sends a byte now and then would never time out. Therefore an
-attempt is a coroutine under ``asyncio.timeout``. A library that retries inside a transport (httpx-retries 0.6) notices
-neither an incomplete body nor the total time of all attempts; the loop here does both.
+httpx's time-outs apply to each read, so a server that sends a byte now and then would never time out. Therefore every
+wait of an attempt ends at the same moment, by ``asyncio.timeout_at``. A stream is requested again only as long as no
+line of it has arrived. A library that retries inside a transport (httpx-retries 0.6) notices neither an incomplete body
+nor the total time of all attempts; the loop here does both.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ import random
 import ssl
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, ModelUnavailable, RateLimited, TextsRefused, UsageError
 
 if TYPE_CHECKING:
@@ -36,8 +39,8 @@ _SHOWN = 300
 _QUOTED_BYTES = 4096
 _DAY = 86_400.0
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_KEY_HINT = "set KIWI_EMBEDDING_API_KEY to a key that this server accepts"
-_ADDRESS_HINT = "check KIWI_EMBEDDING_BASE_URL, the address that the API is below, and KIWI_EMBEDDING_MODEL"
+_KEY_HINT = "set KIWI_{}_API_KEY to a key that this server accepts"
+_ADDRESS_HINT = "check KIWI_{0}_BASE_URL, the address that the API is below, and KIWI_{0}_MODEL"
 _REFUSALS: Mapping[int, tuple[type[EmbeddingError], str]] = {
     **dict.fromkeys((400, 413, 422), (TextsRefused, "")),
     **dict.fromkeys((401, 403), (EmbeddingError, _KEY_HINT)),
@@ -49,11 +52,12 @@ _NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An embedding server with its limits of time.
+    """A model's server with its limits of time.
 
     ``base_url`` is ``http://`` or ``https://``; ``timeout`` (of one attempt), ``backoff`` (the first wait, doubled each
     time) and ``patience`` (after which nothing is retried) are seconds; ``retries`` is how often a failed call is
-    repeated.
+    repeated. ``purpose`` is what the model is for, ``embedding`` or ``chat``. ``allow`` is called with host, purpose
+    and number of bytes before each call, and raises if the user does not let them leave this machine.
     """
 
     base_url: str
@@ -62,6 +66,8 @@ class Endpoint:
     retries: int = 4
     backoff: float = 0.5
     patience: float = 90.0
+    purpose: str = "embedding"
+    allow: Callable[[str, str, int], None] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
@@ -70,12 +76,15 @@ class Endpoint:
         except ValueError:
             parts = urllib.parse.urlsplit("")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError("the base URL of an embedding server is neither http://… nor https://…")
+            raise UsageError(f"the base URL of the server for {self.purpose} is neither http://… nor https://…")
         if parts.username is not None or parts.query or parts.fragment:
             raise UsageError(
                 f"the base URL of {parts.hostname} has a user name, a query or a fragment",
-                hint="set the key as KIWI_EMBEDDING_API_KEY",
+                hint=f"set the key as KIWI_{self.purpose.upper()}_API_KEY",
             )
+        if self.purpose == "chat" and self.api_key and parts.scheme == "http" and not is_loopback(parts.hostname):
+            hint = "KIWI_CHAT_BASE_URL=https://…"
+            raise UsageError("the key of a chat model is only sent over TLS, or to this machine", hint=hint)
         if not (self.api_key.isascii() and self.api_key.isprintable()):
             raise UsageError("the API key has a line break, or another character that no HTTP header can have")
 
@@ -107,60 +116,104 @@ def post_json(endpoint: Endpoint, path: str, body: Mapping[str, object], max_byt
     EmbeddingError
         If it answers any other error.
     """
-    url = endpoint.base_url.rstrip("/") + path
+    url, content = endpoint.base_url.rstrip("/") + path, _allowed(endpoint, body)
     until = time.monotonic() + endpoint.patience
     for attempt in range(endpoint.retries + 1):
         try:
-            return _post_once(endpoint, url, body, max_bytes)
+            return _post_once(endpoint, url, content, max_bytes)
         except EmbeddingError as error:
-            if error.retry_after is None:
-                raise
-            # The jitter keeps clients from retrying at the same moment.
-            backoff: float = endpoint.backoff * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - no cryptography
-            wait = max(backoff, error.retry_after)
-            if attempt == endpoint.retries or time.monotonic() + wait > until:
-                tried = "once" if attempt == 0 else f"{attempt + 1} times"
-                asked = f"; the server accepts requests in {error.retry_after:.0f} s" if error.retry_after else ""
-                raise error.with_message(f"{error.message} (tried {tried}{asked})") from error
-            time.sleep(wait)
+            time.sleep(_pause(endpoint, error, attempt, until))
     raise AssertionError("the last attempt returns or raises")
 
 
-def _post_once(endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int) -> Any:
+async def stream_lines(
+    endpoint: Endpoint, path: str, body: Mapping[str, object], max_bytes: int, seconds: float
+) -> AsyncGenerator[bytes]:
+    """POST `body` and yield the lines of the reply as they arrive; raises as `post_json`, also after some lines.
+
+    The whole reply may take `seconds` and have `max_bytes`.
+    """
+    url, content = endpoint.base_url.rstrip("/") + path, _allowed(endpoint, body)
+    until = time.monotonic() + min(endpoint.patience, seconds)
+    for attempt in range(endpoint.retries + 1):
+        begun = False
+        try:
+            async with aclosing(_lines(endpoint, url, content, max_bytes, seconds)) as lines:
+                async for line in lines:
+                    begun = True
+                    yield line
+            return
+        except EmbeddingError as error:
+            if begun:
+                raise
+            await asyncio.sleep(_pause(endpoint, error, attempt, until))
+
+
+def _allowed(endpoint: Endpoint, body: Mapping[str, object]) -> bytes:
+    """Return `body` as bytes, once the user has allowed that they are sent."""
+    content = json.dumps(body).encode()
+    if endpoint.allow:
+        endpoint.allow(urllib.parse.urlsplit(endpoint.base_url).hostname or "", endpoint.purpose, len(content))
+    return content
+
+
+def _pause(endpoint: Endpoint, error: EmbeddingError, attempt: int, until: float) -> float:
+    """Return the seconds before the next attempt; raise `error` where there is none."""
+    if error.retry_after is None:
+        raise error
+    # The jitter keeps clients from retrying at the same moment.
+    backoff: float = endpoint.backoff * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - no cryptography
+    wait = max(backoff, error.retry_after)
+    if attempt == endpoint.retries or time.monotonic() + wait > until:
+        tried = "once" if attempt == 0 else f"{attempt + 1} times"
+        asked = f"; the server accepts requests in {error.retry_after:.0f} s" if error.retry_after else ""
+        raise error.with_message(f"{error.message} (tried {tried}{asked})") from error
+    return wait
+
+
+def _post_once(endpoint: Endpoint, url: str, content: bytes, max_bytes: int) -> Any:
+    async def received() -> bytes:
+        return b"\n".join([line async for line in _lines(endpoint, url, content, max_bytes, endpoint.timeout)])
+
     with ThreadPoolExecutor(1) as thread:  # the caller's own thread may be running an event loop
-        response, received = thread.submit(asyncio.run, _exchange(endpoint, url, body, max_bytes)).result()
-    if not response.is_success:
-        raise _refusal(endpoint, url, response, received)
-    if len(received) > max_bytes:
-        raise AnswerMalformed(f"{url} returned more than {max_bytes:,} bytes, the limit for these vectors")
+        reply = thread.submit(asyncio.run, received()).result()
     try:
-        return json.loads(received)
+        return json.loads(reply)
     except (ValueError, RecursionError) as error:
         raise AnswerMalformed(f"{url} returned something that is not JSON") from error
 
 
-async def _exchange(
-    endpoint: Endpoint, url: str, body: Mapping[str, object], max_bytes: int
-) -> tuple[httpx.Response, bytearray]:
-    """Send one request and return the response with its body; of an error, the part that was received in time."""
+async def _lines(endpoint: Endpoint, url: str, content: bytes, max_bytes: int, seconds: float) -> AsyncGenerator[bytes]:
+    """Send one request and yield the lines of the response; of an error the part that was received in time is told."""
     import httpx  # a tenth of a second that only a remote provider should cost
 
-    response, received = None, bytearray()
+    response, rest, size = None, b"", 0
+    until = asyncio.get_running_loop().time() + seconds
     try:
-        async with (
-            asyncio.timeout(endpoint.timeout),
-            httpx.AsyncClient(verify=trusted_certificates(), timeout=endpoint.timeout) as client,
-            client.stream("POST", url, content=json.dumps(body).encode(), headers=_headers(endpoint)) as response,
-        ):
-            limit = max_bytes if response.is_success else _QUOTED_BYTES
-            async for piece in response.aiter_raw():
-                received += piece
-                if len(received) > limit:  # a server may send without end
-                    break
+        async with AsyncExitStack() as opened:
+            client = httpx.AsyncClient(verify=trusted_certificates(), timeout=endpoint.timeout)
+            await opened.enter_async_context(client)
+            request = client.stream("POST", url, content=content, headers=_headers(endpoint))
+            # No time-out is around the yield: it would cancel the task of whoever reads the lines.
+            async with asyncio.timeout_at(until):
+                response = await opened.enter_async_context(request)
+            limit, pieces = max_bytes if response.is_success else _QUOTED_BYTES, response.aiter_raw()
+            while size <= limit:  # a server may send without end
+                async with asyncio.timeout_at(until):
+                    if not (piece := await anext(pieces, b"")):
+                        break
+                size += len(piece)
+                *lines, rest = (rest + piece).split(b"\n") if response.is_success else (rest + piece,)
+                for line in lines:
+                    yield line
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, ImportError) as error:
         if response is None or response.is_success:
             raise _broken(url, error) from error
-    return response, received
+    if not response.is_success:
+        raise _refusal(endpoint, url, response, rest)
+    if size > max_bytes:
+        raise AnswerMalformed(f"{url} returned more than {max_bytes:,} bytes, the limit for this reply")
+    yield rest
 
 
 def _headers(endpoint: Endpoint) -> dict[str, str]:
@@ -187,7 +240,7 @@ def httpx_certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: bytearray) -> EmbeddingError:
+def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: bytes) -> EmbeddingError:
     import httpx
 
     status = response.status_code
@@ -196,7 +249,7 @@ def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: b
     # The standard's reason phrase, because the server's own could quote the texts.
     message = f"{url} answered {status} {httpx.codes.get_reason_phrase(status)}".rstrip() + f": {detail}"
     kind, hint = _REFUSALS.get(status, (EmbeddingError, ""))
-    failure = kind(message.removesuffix(": "), hint=hint)
+    failure = kind(message.removesuffix(": "), hint=hint.format(endpoint.purpose.upper()))
     failure.quoted, failure.status = detail, status
     if status == 429 and _NO_CREDIT in detail:
         failure.hint = "the account has no credit left; retrying does not help"

@@ -19,6 +19,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kiwi_rag.consent import Allow
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
 from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
@@ -73,6 +74,7 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     threads: int = 0,
     servers: ServerOptions = ServerOptions(),
     cached: bool = True,
+    allow: Allow | None = None,
 ) -> EmbeddingProvider:
     """Return the provider called `name`, with the persistent cache before it. Loads and contacts nothing.
 
@@ -91,6 +93,9 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
         Options of the remote providers.
     cached
         Whether the persistent cache is used.
+    allow
+        Called with host, purpose, bytes and estimated cost before anything is sent to a server; raises if that is not
+        allowed.
 
     Raises
     ------
@@ -106,14 +111,16 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
             raise UsageError(f"the provider {name} runs {' and '.join(models)}, not {model!r}", hint=hint)
         provider = _LOCAL[name](ModelSource(cache_dir / "models", model_dir, model=chosen), threads)
     else:
-        provider, *fallbacks = chain = remote_providers(name, model, cache_dir, servers)
+        provider, *fallbacks = chain = remote_providers(name, model, cache_dir, servers, allow)
         if fallbacks or servers.identity:
             provider = FailoverEmbeddingProvider(chain, cache_dir / "probes.sqlite", servers.identity)
     return CachedEmbeddingProvider(provider, cache_dir / "embeddings.sqlite") if cached else provider
 
 
-def remote_providers(name: str, model: str, cache_dir: Path, options: ServerOptions) -> list[RemoteEmbeddingProvider]:
-    """Return the providers of the first server, called `name`, and of its fallbacks, in order.
+def remote_providers(
+    name: str, model: str, cache_dir: Path, options: ServerOptions, allow: Allow | None = None
+) -> list[RemoteEmbeddingProvider]:
+    """Return the providers of the first server, called `name`, and of its fallbacks, in order; see `load_provider`.
 
     The first server's key is used for its own scheme, host and port only.
 
@@ -131,7 +138,8 @@ def remote_providers(name: str, model: str, cache_dir: Path, options: ServerOpti
 
     def provider(kind: str, url: str, model: str, key: str) -> RemoteEmbeddingProvider:
         limits = {"batch_texts": options.batch_texts, "batch_tokens": options.batch_tokens}
-        return kinds[kind](Endpoint(url, key), model, options.dimension, usage, **limits)
+        endpoint = Endpoint(url, key, allow=allow and usage.priced(allow, kind, model or kinds[kind].default_model))
+        return kinds[kind](endpoint, model, options.dimension, usage, **limits)
 
     first = provider(name, options.base_url or kinds[name].default_url, model, options.api_key)
     entries = [entry.strip() for entry in options.fallbacks.split(",") if entry.strip()]

@@ -1,4 +1,4 @@
-"""The usage log of remote embedding: one JSON line for each call, and totals by day.
+"""The usage log of remote models: one JSON line for each call of embedding or chat, and totals by day.
 
 A line has counts, seconds, costs and names, but no text and no key; of the server only host and port. A full file is
 moved aside and numbered, as ``usage.jsonl.1`` and on; the oldest is dropped. List prices are in ``prices.json`` beside
@@ -11,13 +11,14 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from kiwi_rag.consent import BYTES_PER_TOKEN, Allow
 from kiwi_rag.errors import UsageError
 from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.telemetry import current_run
@@ -28,15 +29,19 @@ MAX_BYTES = 4 << 20
 """Size of a file from which it is moved aside: about 20,000 calls."""
 OLDER_FILES = 4
 _PRICES = Path(__file__).with_name("prices.json")
+WRITTEN = " (written)"
+"""After the name of a chat model in a table of prices: that of the tokens that it writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
     """One call of a remote provider, as a line of the log has it.
 
-    ``tokens`` is what the server counted, None where it did not say; ``seconds`` includes retries; ``outcome`` is
-    ``ok``, or the failure's code with the HTTP status if there was one; ``server`` is host and port; ``cost_usd`` is
-    None where that is unknown; ``run`` is the command or tool call that needed it, with the time at which that began.
+    ``texts`` are the texts to embed, or the passages that a chat model read. ``tokens`` is what the server counted of
+    them, None where it did not say, ``output_tokens`` of a chat model's reply. ``seconds`` includes retries.
+    ``outcome`` is ``ok``, or the failure's code with the HTTP status if there was one; of a chat model's reply also
+    ``cut`` and ``stopped``. ``server`` is host and port; ``cost_usd`` is None where that is unknown; ``run`` is the
+    command or tool call that needed it, with the time at which that began.
     """
 
     provider: str
@@ -49,6 +54,7 @@ class RemoteCall:
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     cost_usd: float | None = None
     run: str = ""
+    output_tokens: int | None = 0
 
 
 class UsageLog:
@@ -82,31 +88,54 @@ class UsageLog:
 
     def cost(self, call: RemoteCall) -> float | None:
         """Return what `call` cost in US dollars, None if that is unknown."""
-        price = self._prices.get(call.model)
-        if price is None:
-            price = 0.0 if call.provider == "ollama" else _list_prices().get(call.model)
-        if price is None or (price and call.tokens is None):
+        price = self._price(call, call.model)
+        written = self._price(call, call.model + WRITTEN) if call.output_tokens != 0 else 0.0
+        written = price if written is None else written
+        unknown = price is None or written is None or (price and call.tokens is None)
+        if unknown or (written and call.output_tokens is None):
             return None
-        return price * (call.tokens or 0) / 1e6
+        return ((price or 0.0) * (call.tokens or 0) + (written or 0.0) * (call.output_tokens or 0)) / 1e6
+
+    def _price(self, call: RemoteCall, name: str) -> float | None:
+        return self._prices.get(name, 0.0 if call.provider == "ollama" else _list_prices().get(name))
+
+    def priced(
+        self, allow: Allow, provider: str, model: str, output_tokens: int = 0
+    ) -> Callable[[str, str, int], None]:
+        """Return `allow` with the estimated cost of the bytes that it is called with."""
+
+        def require(host: str, purpose: str, size: int) -> None:
+            call = RemoteCall(provider, model, 1, size // BYTES_PER_TOKEN, 0.0, output_tokens=output_tokens)
+            allow(host, purpose, size, self.cost(call))
+
+        return require
 
 
-def parse_prices(text: str) -> Mapping[str, float]:
+def parse_prices(text: str, setting: str = "embedding_prices") -> Mapping[str, float]:
     """Return US dollars a million tokens by model name, from ``MODEL=PRICE``, several with commas between.
+
+    Of a chat model it may be ``MODEL=PRICE/PRICE``: the second one, of the tokens that it writes, is under the model's
+    name with `WRITTEN`.
 
     Raises
     ------
     UsageError
         If an entry is not of that form, or a price is no amount of money.
     """
-    return dict(_price(entry.strip()) for entry in text.split(",") if entry.strip())
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    return {model: price for entry in entries for model, price in _prices(entry, setting)}
 
 
-def _price(entry: str) -> tuple[str, float]:
-    model, _, amount = (part.strip() for part in entry.rpartition("="))
-    with suppress(ValueError):
-        if model and 0 <= float(amount) < math.inf:
-            return model, float(amount)
-    raise UsageError(f"embedding_prices: {entry!r} is not MODEL=PRICE", hint="for example my-model=0.02,other=0")
+def _prices(entry: str, setting: str) -> Iterator[tuple[str, float]]:
+    model, _, amounts = (part.strip() for part in entry.rpartition("="))
+    for name, amount in zip((model, model + WRITTEN), amounts.split("/", 1), strict=False):
+        try:
+            price = float(amount)
+        except ValueError:
+            price = math.nan
+        if not (model and 0 <= price < math.inf):
+            raise UsageError(f"{setting}: {entry!r} is not MODEL=PRICE", hint="for example my-model=0.02,other=0")
+        yield name, price
 
 
 def _list_prices() -> Mapping[str, float]:
@@ -141,7 +170,7 @@ def _totals(calls: Sequence[RemoteCall]) -> dict[str, float]:
     return {
         "calls": len(calls),
         "texts": sum(call.texts for call in succeeded),
-        "tokens": sum(call.tokens or 0 for call in succeeded),
+        "tokens": sum((call.tokens or 0) + (call.output_tokens or 0) for call in succeeded),
         "tokens_unknown": sum(call.tokens is None for call in succeeded),
         "cost_usd": sum(call.cost_usd or 0.0 for call in succeeded),
         "cost_unknown": sum(call.cost_usd is None for call in succeeded),

@@ -19,6 +19,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import UsageError
 from kiwi_rag.http.limits import uvicorn_config, with_deadline
 from kiwi_rag.mcp.server import build
@@ -135,10 +136,3 @@ def _is_any(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_unspecified
     return False
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"

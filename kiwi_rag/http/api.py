@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from kiwi_rag import __version__
 from kiwi_rag.errors import (
+    ConsentRequired,
     KeyUnavailable,
     KiwiError,
     NotFound,
@@ -32,9 +34,10 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.http.access import Role
 from kiwi_rag.http.limits import RawRoute, read_body
+from kiwi_rag.mcp.answers import begin_answer
 from kiwi_rag.mcp.context import ServerContext, trace_call
 from kiwi_rag.mcp.server import build
-from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, TITLE, Tool, Toolset, load
+from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, TITLE, TOOLSETS, Tool, Toolset, load
 from kiwi_rag.services import Services
 from kiwi_rag.validation.audit import AuditEvent
 
@@ -42,16 +45,17 @@ ROOT = "/api/v1"
 MAX_BODY = 4 << 20
 MAX_RECORDED = 200
 """Characters of an argument in an audit record."""
-SECRETS = frozenset({"passphrase", "passphrase_again", "token", "confirmed"})
+EVENTS = "text/event-stream"
+SECRETS = frozenset({"question", "passphrase", "passphrase_again", "token", "confirmed"})
 PATHS = {
     "status": "kiwi_status", "search": "kiwi_search", "item": "kiwi_get", "validate": "kiwi_validate",
     "publish": "kiwi_publish", "workspace/search": "workspace_search", "workspace/stats": "workspace_index_stats",
-    "workspace/update": "update_files", "workspace/reindex": "reindex_documents",
+    "workspace/update": "update_files", "workspace/reindex": "reindex_documents", "ask": "ask",
 }  # fmt: skip
 """Path → tool."""
 _STATUS: Mapping[type[KiwiError], int] = {
-    UsageError: 400, NotFound: 404, Rejected: 422, Refused: 403, StoreBusy: 409, KeyUnavailable: 409,
-    RegistryUnreachable: 503,
+    UsageError: 400, NotFound: 404, Rejected: 422, Refused: 403, ConsentRequired: 403, StoreBusy: 409,
+    KeyUnavailable: 409, RegistryUnreachable: 503,
 }  # fmt: skip
 
 
@@ -97,7 +101,7 @@ class Api:
     @property
     def tools(self) -> Mapping[str, Tool]:
         """Path below `ROOT` → tool."""
-        found = {tool.name: tool for tool in load("items,workspace,documents", allow_write=True).tools}
+        found = {tool.name: tool for tool in load(",".join(TOOLSETS), allow_write=True).tools}
         return {path: found[name] for path, name in PATHS.items()}
 
     @property
@@ -121,12 +125,14 @@ class Api:
         ]
 
     def _endpoint(self, tool: Tool) -> Any:
-        async def call(request: Request) -> JSONResponse:
+        async def call(request: Request) -> Response:
             arguments: Mapping[str, Any] = {}
             outcome = "failed"
             try:
                 with trace_call(tool.name) as traced:
                     arguments = tool.parse_arguments(await _arguments(request, tool))
+                    if tool.name == "ask" and EVENTS in request.headers.get("accept", ""):
+                        return StreamingResponse(_events(self._context, arguments), media_type=EVENTS)
                     answer = await tool.run(self._context, arguments, _no_report)
                     traced.record_answer(answer.data)
                 outcome = "ok"
@@ -142,6 +148,24 @@ class Api:
 
     async def _openapi(self, _request: Request) -> JSONResponse:
         return JSONResponse(openapi(self.tools))
+
+
+async def _events(context: ServerContext, arguments: Mapping[str, Any]) -> AsyncIterator[str]:
+    """Yield each sentence as an event, then the whole answer, or the error that it ended in."""
+    try:
+        with trace_call("ask") as traced:
+            answer = await begin_answer(context, arguments)
+            async with aclosing(answer.stream()) as sentences:
+                async for sentence in sentences:
+                    yield _event("sentence", asdict(sentence))
+            traced.record_answer(answer.as_dict())
+            yield _event("answer", answer.as_dict())
+    except KiwiError as error:
+        yield _event("error", error.as_dict())
+
+
+def _event(name: str, data: Mapping[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
 async def _no_report(_message: str) -> None:

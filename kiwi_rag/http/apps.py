@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.config import Settings
+from kiwi_rag.config import LOCAL_PROVIDERS, Settings
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.local_service import OTHER_NETWORK, Declined
 from kiwi_rag.services import Services
@@ -138,4 +138,6 @@ class Apps:
 
 
 def _model_of(settings: Settings) -> tuple[object, ...]:
-    return tuple(getattr(settings, name) for name in _OF_THE_MODEL)
+    # What is sent to a server needs the consent of the same user, by the same setting.
+    consent = () if settings.embedding_provider in LOCAL_PROVIDERS else ("home", "consent")
+    return tuple(getattr(settings, name) for name in (*_OF_THE_MODEL, *consent))

@@ -24,6 +24,7 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
+    from kiwi_rag.consent import Consents
     from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.monitor.monitor import RegistryMonitor
@@ -194,9 +195,17 @@ class Services(ClosesOpened):
             model_dir=Path(s.embedding_model_dir).expanduser() if s.embedding_model_dir else None,
             threads=s.threads,
             servers=ServerOptions(**{f.name: getattr(s, f"embedding_{f.name}") for f in fields(ServerOptions)}),
+            allow=self.consent.require,
         )
         self._opened.callback(provider.close)
         return provider
+
+    @cached_property
+    def consent(self) -> Consents:
+        """Which hosts may be contacted; each contact leaves a record in the user's audit log."""
+        from kiwi_rag.services.remote import consents
+
+        return consents(self)
 
     @asynccontextmanager
     async def begin_embedding(self, query: str) -> AsyncIterator[Awaitable[Vector] | None]:

@@ -239,5 +239,9 @@ class DocumentIndex(ClosesOpened):
 
             model, transport = str(self._app.embed.fingerprint), self._app.registry_connection.transport()
             store = RegistryVectorStore(transport, name, fingerprint=model)
+        from kiwi_rag.services.remote import store_hosts
+
+        for host in store_hosts(self._app.settings):
+            self._app.consent.require(host, "store")  # the store has not connected yet
         self._opened.push_async_callback(store.close)
         return store

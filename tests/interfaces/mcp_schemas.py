@@ -113,6 +113,15 @@ _JOB_STATE = record(
     report=nullable(_REPORT),
     error=nullable(OBJECT),
 )
+_ANSWER = record(
+    string="question cut",
+    answer=nullable(STRING),
+    model=nullable(STRING),
+    boolean="found complete",
+    objects="sentences sources",
+    object="tokens",
+    strings="notices",
+)
 
 _LINES: SchemaDict = {"type": "array", "items": INTEGER, "minItems": 2, "maxItems": 2}
 _CHUNK = record(
@@ -154,5 +163,6 @@ WHOLE = {
     "workspace_index_stats": _STATS,
     "reindex_documents": _JOB_STATE,
     "update_files": _JOB_STATE,
+    "ask": _ANSWER,
 }
 """Tool → the schema of its answer."""

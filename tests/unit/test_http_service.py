@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag import local_service as protocol
-from kiwi_rag.errors import KiwiError
+from kiwi_rag.errors import ConsentRequired, KiwiError
 from kiwi_rag.http.access import TokenFile
 from kiwi_rag.http.apps import Apps
 from kiwi_rag.http.commands import ACCEPTED, CallerRequest, Commands
@@ -321,6 +321,23 @@ async def test_stores_are_shared_by_those_whose_settings_are_the_same(tmp_path: 
         assert three.local("project").store is not one.local("project").store
         assert three.embed is one.embed
     assert len(apps._opened) == 2
+    await apps.close()
+
+
+async def test_a_remote_model_is_shared_only_by_those_with_the_same_consent(tmp_path: Path):
+    apps, remote = Apps(), {"embedding_provider": "ollama", "embedding_base_url": "http://far.example.invalid"}
+    calls = [
+        opened(tmp_path / home, tmp_path / "a", **remote, consent=consent)
+        for home, consent in (("home", ""), ("home", "far.example.invalid"), ("other", ""), ("home", ""))
+    ]
+    models = []
+    for call in calls:
+        async with apps.lend(call) as lent:
+            models.append(lent.embed)
+    assert len({id(model) for model in models}) == 3
+    assert models[0] is models[3]
+    with pytest.raises(ConsentRequired):
+        await models[0].query("x")
     await apps.close()
 
 

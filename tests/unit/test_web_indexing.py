@@ -41,20 +41,20 @@ def opened(home: Path, **environ: str) -> Services:
 @pytest.mark.parametrize(
     ("environ", "sent", "cost"),
     [
-        ({**REMOTE}, ["sent to embed.example, which embeds it"], 0.02),
-        ({**REMOTE, "KIWI_EMBEDDING_MODEL": "unheard-of"}, ["sent to embed.example"], None),
+        ({**REMOTE}, [("embedding", "embed.example")], 0.02),
+        ({**REMOTE, "KIWI_EMBEDDING_MODEL": "unheard-of"}, [("embedding", "embed.example")], None),
         ({**OLLAMA}, [], 0.0),
-        ({**OLLAMA, "KIWI_EMBEDDING_FALLBACKS": "http://far.example:11434"}, ["sent to far.example, which"], 0.0),
-        ({"KIWI_WORKSPACE_STORE": "qdrant", "KIWI_QDRANT_URL": "https://q.example"}, ["shared index in qdrant"], None),
+        ({**OLLAMA, "KIWI_EMBEDDING_FALLBACKS": "http://far.example:11434"}, [("embedding", "far.example")], 0.0),
+        ({"KIWI_WORKSPACE_STORE": "qdrant", "KIWI_QDRANT_URL": "https://q.example"}, [("store", "q.example")], None),
         ({}, [], None),
     ],
     ids=str,
 )
-def test_what_leaves_the_machine_and_its_cost(tmp_path: Path, environ: dict, sent: list[str], cost: float | None):
+def test_what_leaves_the_machine_and_its_cost(
+    tmp_path: Path, environ: dict, sent: list[tuple[str, str]], cost: float | None
+):
     app = opened(tmp_path, **environ)
-    leaves = what_leaves(app)
-    assert len(leaves) == len(sent)
-    assert all(text in leaves[number] for number, text in enumerate(sent))
+    assert what_leaves(app) == sent
     if app.settings.embedding_provider != "onnx":
         assert estimate_cost(app, 3_500_000) == cost
 
@@ -66,10 +66,23 @@ async def test_nothing_is_added_without_consent(folder: Path, monkeypatch: pytes
     section = Indexing(context, None, None)  # type: ignore[arg-type]
     request = SimpleNamespace(query_params={"chosen": str(folder)})
     found = (await section.show_folder(request)).values  # type: ignore[arg-type]
-    assert found["leaves"] and found["seconds"] is None and found["cost"] > 0
+    assert (
+        found["leaves"] == ["Kiwi sends texts to an embedding model at embed.example."]
+        and found["seconds"] is None
+        and found["cost"] > 0
+    )
     with pytest.raises(UsageError, match="the consent was not given"):
         await section.add(Form({"folder": str(folder), "name": "other"}))
     assert not (folder / ".ai").exists()
+    section._workspaces = SimpleNamespace(add=lambda _root: None)  # type: ignore[assignment]
+
+    async def start(_root: str) -> None:
+        return
+
+    monkeypatch.setattr(section, "_start", start)
+    await section.add(Form({"folder": str(folder), "consent": "yes"}))
+    allowed = opened(folder.parent).consent.all()
+    assert {host: [*purposes] for host, purposes in allowed.items()} == {"embed.example": ["embedding"]}
 
 
 def test_the_history_leaves_out_what_is_no_record(tmp_path: Path):

@@ -18,9 +18,9 @@ from starlette.responses import Response, StreamingResponse
 
 from kiwi_rag.chunking import DOCUMENTS
 from kiwi_rag.config import LOCAL_PROVIDERS, process_environment
+from kiwi_rag.consent import PURPOSES, is_local
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
 from kiwi_rag.errors import Refused, UsageError
-from kiwi_rag.http.address import is_loopback
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.sources import contents, require_idle, workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
@@ -28,6 +28,7 @@ from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
 from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
+from kiwi_rag.services.remote import store_hosts
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.workspace.config import write_name
 from kiwi_rag.sources.workspace.source import walk
@@ -79,8 +80,11 @@ class Indexing(PageGroup):
         name = form.get("name", "").strip()
         async with self._opened(form.get("folder", "")) as (app, workspace):
             root = workspace.config.root
-            if what_leaves(app) and form.get("consent") != "yes":
+            leaving = what_leaves(app)
+            if leaving and form.get("consent") != "yes":
                 raise UsageError("nothing was sent: the consent was not given", hint="go back and tick the box")
+            for purpose, host in leaving:
+                app.consent.change(host, [purpose])
             if name and name != workspace.config.name:
                 write_name(root, name)
         self._workspaces.add(root)
@@ -94,7 +98,13 @@ class Indexing(PageGroup):
             cost = estimate_cost(app, found["bytes"]) if remote else None
             seconds = None if remote else found["passages"] / await self._passages_a_second()
             about = {"root": root, "name": workspace.config.name, "outer": workspace.outer, "model": model_state(app)}
-            return {**found, **about, "leaves": what_leaves(app), "cost": cost, "seconds": seconds}
+            return {
+                **found,
+                **about,
+                "leaves": [f"Kiwi {PURPOSES[purpose]} {host}." for purpose, host in what_leaves(app)],
+                "cost": cost,
+                "seconds": seconds,
+            }
 
     async def _passages_a_second(self) -> float:
         """Return how many passages a second the model embeds on this machine, measured once."""
@@ -202,12 +212,9 @@ def estimate_cost(app: Services, size: int) -> float | None:
     return prices.cost(RemoteCall(first.provider, first.model, 1, int(size / BYTES_A_TOKEN), 0.0))
 
 
-def what_leaves(app: Services) -> Sequence[str]:
-    """Return what indexing sends to other machines; empty if everything stays on this one."""
-    settings, store = app.settings, app.settings.workspace_store
-    places = [] if settings.embedding_provider in LOCAL_PROVIDERS else app.embed.place.split(", ")
-    hosts = [host for place in places if not is_loopback(host := urlsplit(place).hostname or "")]
-    sent = [f"The text of every passage is sent to {host}, which embeds it." for host in hosts]
-    if store == "qdrant" or (store == "registry" and not app.registry_connection.is_embedded):
-        sent.append(f"Every passage is stored with its text in the shared index in {store}.")
-    return sent
+def what_leaves(app: Services) -> Sequence[tuple[str, str]]:
+    """Return the purposes and hosts for which indexing sends text to other machines; empty if it stays on this one."""
+    places = [] if app.settings.embedding_provider in LOCAL_PROVIDERS else app.embed.place.split(", ")
+    hosts = [("embedding", urlsplit(place).hostname or "") for place in places]
+    hosts += [("store", host) for host in store_hosts(app.settings)]
+    return [(purpose, host) for purpose, host in hosts if not is_local(host)]

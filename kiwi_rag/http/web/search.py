@@ -1,4 +1,4 @@
-"""The page Search: items and documents together, what narrows them, and how each score was computed.
+"""The page Search: items and documents together, what narrows them, how each score was computed; and the page Answer.
 
 Every setting of the page is in its address. Parts are searched one after the other, as they share one model, and each
 shows its own error, so that the others are shown all the same.
@@ -7,11 +7,13 @@ shows its own error, so that the others are shown all the same.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -21,9 +23,9 @@ from starlette.requests import Request
 
 from kiwi_rag import usecases
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.errors import KiwiError
+from kiwi_rag.errors import ConsentRequired, KiwiError, NotFound
 from kiwi_rag.formats.documents import FILE_TYPES
-from kiwi_rag.http.web.page import Page, PageGroup
+from kiwi_rag.http.web.page import KEPT_NOTES, Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.model import ITEM_TYPES, ItemType, SearchQuery, SearchReply, SearchResult
@@ -32,6 +34,8 @@ from kiwi_rag.render import agents, hits
 from kiwi_rag.render.layout import excerpt
 from kiwi_rag.search.ranking import weights_of
 from kiwi_rag.services.workspace import TIER
+from kiwi_rag.telemetry import begin_run
+from kiwi_rag.usecases import ask
 
 MARK_BEGIN, MARK_END = "\x02", "\x03"
 """Around a match in a line; text that was made safe has no such characters."""
@@ -141,7 +145,7 @@ class Results:
 
 
 class Search(PageGroup):
-    """The search page of one service.
+    """The search page of one service, and the answers of its chat model; the newest are kept in memory.
 
     Parameters
     ----------
@@ -157,7 +161,9 @@ class Search(PageGroup):
         self, context: ServerContext, workspaces: Workspaces, note_search: Callable[[], Awaitable[None]]
     ) -> None:
         self._app, self._workspaces, self._note_search = context.app, workspaces, note_search
-        self.pages = {"/search": self.search}
+        self._answers: dict[str, ask.CitedAnswer] = {}
+        self.pages = {"/search": self.search, "/answer": self.show_answer}
+        self.actions = {"/answer": self.answer}
 
     async def search(self, request: Request) -> Page:
         """Show the hits of a query in items and documents."""
@@ -170,6 +176,7 @@ class Search(PageGroup):
         columns = (await while_connected(request, self._columns(form)) or []) if form.query else []
         values = {"form": form, "columns": columns, "facets": _facets(columns), "filters": FILTERS, "roots": roots}
         choices = {"sources": SOURCES, "item_types": _ITEM_TYPES, "file_types": FILE_TYPES}
+        values["answers"] = bool(settings.chat_provider)
         return Page("search.html", {**values, **choices}, part="hits.html")
 
     async def _columns(self, form: SearchForm) -> Sequence[Sequence[Results]]:
@@ -235,6 +242,35 @@ class Search(PageGroup):
             return await workspace.search(form.search_query(ranking, "file_type"), hint=hint)
 
         return await _results(f"Documents of {root.name}", search, form, {TIER: root})
+
+    async def answer(self, form: Form) -> Done:
+        """Let the chat model answer a question; a host that is not allowed yet is a question of its own first."""
+        begin_run("kiwi ui answer")
+        try:
+            answer = await self._answer(form)
+        except ConsentRequired as needed:
+            confirm(form, f"{needed.message}. Allow it, now and later?", f"Allow {needed.host}")
+            self._app.consent.change(needed.host, [needed.purpose])
+            answer = await self._answer(form)
+        key = secrets.token_hex(6)
+        self._answers = {key: answer, **dict(islice(self._answers.items(), KEPT_NOTES))}
+        return Done(f"/answer?key={key}", "")
+
+    async def show_answer(self, request: Request) -> Page:
+        """Show an answer."""
+        if (answer := self._answers.get(request.query_params.get("key", ""))) is None:
+            raise NotFound("this answer is no longer kept", hint="ask again on the page Search")
+        return Page("answer.html", {"answer": answer, "words": ask.MARKS})
+
+    async def _answer(self, form: Form) -> ask.CitedAnswer:
+        app, scope = self._app, form.get("scope", "") or EVERYTHING
+        roots = [root for root in self._workspaces.roots if scope in (EVERYTHING, WORKSPACES, str(root))]
+        opened = [await self._workspaces.open(str(root)) for root in roots]
+        searches: list[ask.Search] = [one.search for one in opened if one.is_indexed]
+        if scope in (EVERYTHING, *SOURCES):
+            source = "" if scope == EVERYTHING else scope
+            searches.insert(0, partial(usecases.search, app, source=source, limit=ask.LIMIT))
+        return await (await ask.begin(app, form.get("question", ""), searches)).complete()
 
 
 async def while_connected(request: Request, work: Awaitable[_Done]) -> _Done | None:
