@@ -193,16 +193,17 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
 
 @command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
 @click.argument("action", type=click.Choice(["show", "verify"]), default="show")
-@option("--tier", choices=RANKS, default="project", help="Whose log. Only a registry's admins can read its records.")
+@option("--tier", choices=RANKS, help="Whose log. Default: project, outside of any user.")
 @option("--since", type=int, default=0, help="Only records after this number.")
 @option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Only the newest N records.")
-async def audit(session: Session, app: Services, action: str, tier: str, since: int, limit: int) -> None:
+async def audit(session: Session, app: Services, action: str, tier: str | None, since: int, limit: int) -> None:
     """Show the audit log of a tier, or verify its hash chain and print the head.
 
     For a registry, `verify` also checks that the log contains the head that was pinned earlier.
     """
     from kiwi_rag.usecases import registry
 
+    tier = tier or ("project" if app.project_dir else "user")
     if action == "verify":
         await _verify_log(session, app, tier)
         return

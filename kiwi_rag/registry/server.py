@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 # sun_path holds 104 bytes on macOS and 108 on Linux; Postgres appends "/.s.PGSQL.<port>".
 _MAX_SOCKET_FOLDER = 103 - len("/.s.PGSQL.65535")
 _DEFAULT_PORT = 5432
-_CONNECTIONS = 200
 _HBA = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
-_START_SECONDS = 30.0
+_CONNECTIONS, _START_SECONDS = 200, 30.0
 _ORPHAN_SECONDS = 5.0
 SYSTEM_USER = "pgserver"
 _SERVER_HINT = "set KIWI_REGISTRY_URL=postgresql://… to use a Postgres server instead"
