@@ -17,10 +17,9 @@ from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.usecases.ask import LIMIT, TOKENS, begin, marked_line, search_of
 
 _EXAMPLES = """\b
-Examples:
-  kiwi ask "how is a bad release rolled back?" --source all
-  kiwi ask "which service writes check-ins?" --workspace
-  kiwi ask "how is a query parameter validated?" --library fastapi
+Example: kiwi ask "how is a bad release rolled back?" --source all
+         kiwi ask "which service writes check-ins?" --workspace
+         kiwi ask "how is a query parameter validated?" --library fastapi
 """
 
 
