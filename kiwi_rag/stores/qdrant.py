@@ -22,32 +22,30 @@ hit is verified against its signed statement by whoever shows it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from qdrant_client import models
 
-from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.lexical import MAX_TERMS, SYMBOL, find_similar, max_edits
+from kiwi_rag.errors import StoreBusy
+from kiwi_rag.lexical import MAX_TERMS, SYMBOL, bm25_weights, find_similar, max_edits
 from kiwi_rag.model import (
-    Candidate,
     Candidates,
     CollectionStatistics,
     EmbeddingRecord,
     Filters,
     ItemRef,
-    ItemScores,
     ItemType,
-    RefusedHit,
     StoredItem,
     StoreQuery,
 )
-from kiwi_rag.stores import qdrant_payload as payload
+from kiwi_rag.stores import payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission, require_document
-from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, QdrantCollection, QdrantConnection
-from kiwi_rag.stores.qdrant_payload import DocumentHead, FoundPassage, equals, matches_path, one_of, points_of
+from kiwi_rag.stores.payload import DocumentHead, LegResults, matches_path
+from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, QdrantCollection, QdrantConnection, equals
+from kiwi_rag.stores.qdrant_payload import one_of, passage_points, points_of, sparse_index
 
 STAGED_SECONDS = 120.0
 """A write whose passages have been staged for so long was broken off; a later write of any document removes them."""
@@ -71,17 +69,23 @@ class QdrantVectorStore:
         The connection to Qdrant; several stores may share one, and each closes it.
     collection
         The collection's name.
+    partition
+        Which part of the collection this is, where one holds several: for a key that may not create others.
     staged_seconds
         See `STAGED_SECONDS`.
     """
 
-    capabilities = Capabilities("qdrant", scores=False)
-    """It keeps a document as it was written last, and no items."""
-
     def __init__(
-        self, connection: QdrantConnection, collection: str, *, staged_seconds: float = STAGED_SECONDS
+        self,
+        connection: QdrantConnection,
+        collection: str,
+        *,
+        partition: str = "",
+        staged_seconds: float = STAGED_SECONDS,
     ) -> None:
-        self._collection = QdrantCollection(connection, collection)
+        self.capabilities = Capabilities("qdrant", scores=False, collections=not partition)
+        """It keeps a document as it was written last, and no items."""
+        self._collection = QdrantCollection(connection, collection, partition)
         self._staged = timedelta(seconds=staged_seconds)
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
@@ -148,8 +152,7 @@ class QdrantVectorStore:
         slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
         if not slips or await self._collection.model() is None:
             return {}
-        facet = await self._collection.call("facet", "terms", points_of("passage"), _MAX_VOCABULARY, exact=True)
-        vocabulary = [str(hit.value) for hit in facet.hits]
+        vocabulary = list(map(str, await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY)))
         return {term: tuple(find_similar(term, vocabulary)) for term in slips}
 
     async def search(self, query: StoreQuery) -> Candidates:
@@ -169,16 +172,11 @@ class QdrantVectorStore:
         condition = await self._passages_of(query.filters)
         requests = self._leg_requests(query, condition)
         for _ in range(_ROUNDS):
-            refused: list[RefusedHit] = []
-            legs = await self._collection.call("query_batch_points", requests)
-            if len(legs) != len(requests):
-                raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
-            found = _read_legs(legs, refused)
-            heads = await self._retrieve(sorted({one.path for one in found}))
-            candidates, is_complete = _candidates(found, heads, refused)
-            if is_complete:
+            legs = LegResults.read(await self._collection.search(requests), "qdrant", self._collection.partition)
+            candidates, stale = legs.candidates(await self._retrieve(legs.paths))
+            if not stale:
                 break
-        return Candidates(tuple(candidates), "hnsw" if model.indexed else "exact", tuple(dict.fromkeys(refused)))
+        return Candidates(tuple(candidates), "hnsw" if model.indexed else "exact", tuple(dict.fromkeys(legs.refused)))
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
@@ -203,6 +201,10 @@ class QdrantVectorStore:
         details = {"collection": self._collection.name, "server": self._collection.connection.version}
         return StoreStatus(items, passages, model.fingerprint, problems, details | {"indexed": model.indexed})
 
+    async def clear(self) -> None:
+        """Delete the collection, after which another model may be used; or this partition of it."""
+        await self._collection.clear()
+
     async def close(self) -> None:
         """Close the connection."""
         await self._collection.connection.close()
@@ -217,7 +219,8 @@ class QdrantVectorStore:
                 return now == own
             turn = now.turn + 1
             own = DocumentHead(path, turn, f"{turn}-{state}" if state else "", len(records))
-            await self._replace(own, payload.passage_points(records, turn, own.generation), fields)
+            points = passage_points(records, turn, own.generation, self._collection.partition)
+            await self._replace(own, points, fields)
             now = await self._head(path)
             if now != own and now.turn >= own.turn:  # else a replica lags behind, and the same is written again
                 await self._collection.update(_delete(_passages(path, equals("generation", own.generation))))
@@ -229,8 +232,7 @@ class QdrantVectorStore:
 
     async def _retrieve(self, paths: Sequence[str]) -> Sequence[models.Record]:
         """Return the heads of some documents that exist."""
-        ids = [payload.head_id(path) for path in paths]
-        return await self._collection.call("retrieve", ids, with_payload=True) if ids else []
+        return await self._collection.retrieve([payload.head_id(path, self._collection.partition) for path in paths])
 
     async def _head(self, path: str) -> DocumentHead:
         points = await self._retrieve([path])
@@ -253,7 +255,14 @@ class QdrantVectorStore:
             await self._collection.update(_stage(batch))
         earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
         remove = _delete(_passages(new.item_id, earlier)), _delete(self._abandoned())
-        await self._collection.update(*map(_stage, batches[-1:]), _put_head(new, fields), _publish(new), *remove)
+        await self._collection.update(*map(_stage, batches[-1:]), self._put_head(new, fields), _publish(new), *remove)
+
+    def _put_head(self, new: DocumentHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
+        """Replace a document's head if its turn is the one before; where there is none, create it."""
+        id_ = payload.head_id(new.item_id, self._collection.partition)
+        point = models.PointStruct(id=id_, vector={}, payload={**fields, **asdict(new)})
+        unchanged = models.Filter(must=[equals("turn", new.turn - 1)])
+        return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
 
     async def _passages_of(self, filters: Filters) -> models.Filter:
         """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
@@ -280,66 +289,19 @@ class QdrantVectorStore:
         params = None if self._collection.connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
         requests = [models.QueryRequest(query=query.vector.tolist(), using=DENSE, params=params, **shared)]
         # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words.
-        weights = {payload.sparse_index(t): float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
+        terms = {t: float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
+        if self._collection.partition:
+            terms = bm25_weights(query.statistics, query.terms)
+        weights = {sparse_index(term): weight for term, weight in terms.items()}
         if weights:
             words = models.SparseVector(indices=list(weights), values=list(weights.values()))
             requests.append(models.QueryRequest(query=words, using=WORDS, **shared))
         return requests
 
 
-def _read_legs(legs: Sequence[models.QueryResponse], refused: list[RefusedHit]) -> Collection[FoundPassage]:
-    """Return what the vector leg and the words leg found; a malformed point is refused."""
-    found: dict[str, FoundPassage] = {}
-    for number, leg in enumerate(legs):
-        for point in leg.points:
-            try:
-                one, score = payload.read_passage(point)
-            except StoreCorrupt as error:
-                refused.append(payload.refused(point.payload, error))
-                continue
-            one = found.setdefault(str(point.id), one)
-            if number == 0:
-                one.cosine = min(1.0, max(-1.0, score))
-            else:
-                one.words = max(0.0, score)
-    return found.values()
-
-
-def _candidates(
-    found: Collection[FoundPassage], heads: Sequence[models.Record], refused: list[RefusedHit]
-) -> tuple[list[Candidate], bool]:
-    """Return the passages of the generations that count, and whether there were no others."""
-    by_path: dict[str, list[FoundPassage]] = {}
-    for one in found:
-        by_path.setdefault(one.path, []).append(one)
-    paths = {payload.head_id(path): path for path in by_path}
-    candidates: list[Candidate] = []
-    judged = 0
-    for point in heads:
-        own = by_path.get(path := paths.get(str(point.id), ""), [])
-        try:
-            generation = payload.read_head(point.payload, path).generation
-            own = [one for one in own if one.generation == generation]
-            # The best scores of the passages that were found are the document's: those of its others are not known.
-            cosine, words = max((one.cosine for one in own), default=0.0), max((one.words for one in own), default=0.0)
-            scores = ItemScores(cosine, cosine, cosine, words, words)
-            candidates += [payload.read_candidate(point.payload, o.passage, o.cosine, o.words, scores) for o in own]
-        except StoreCorrupt as error:
-            refused.append(payload.refused(point.payload, error))
-        judged += len(own)
-    return candidates, judged == len(found)
-
-
 def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
     """Upsert staged passages, but never over one that is searched already: a writer of the same content was faster."""
     return models.UpsertOperation(upsert=models.PointsList(points=list(points), update_filter=points_of("staged")))
-
-
-def _put_head(new: DocumentHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
-    """Replace a document's head if its turn is the one before; where there is none, create it."""
-    point = models.PointStruct(id=payload.head_id(new.item_id), vector={}, payload={**fields, **asdict(new)})
-    unchanged = models.Filter(must=[equals("turn", new.turn - 1)])
-    return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
 
 
 def _publish(new: DocumentHead) -> models.UpdateOperation:

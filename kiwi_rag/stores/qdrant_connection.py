@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 from qdrant_client import AsyncQdrantClient, models
@@ -25,7 +24,6 @@ from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedR
 
 from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import (
-    ConfigError,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -36,14 +34,15 @@ from kiwi_rag.errors import (
 from kiwi_rag.retry import READING, WRITING, attempts
 from kiwi_rag.storage.sqlite import is_disk_full
 from kiwi_rag.stores.base import require_model
+from kiwi_rag.stores.payload import SCHEMA
+from kiwi_rag.stores.server import check_key, check_url, quoted
 
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SCHEMA = 100
 DENSE = "dense"
 WORDS = "words"
+PARTITION = "partition"
 _KEYWORDS = (
     "kind", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags", "principal",
     "key_id", "file_type", "service", "domain", "terms",
@@ -59,7 +58,6 @@ _ANSWER_SECONDS = 30
 _MAX_FACETS = 100_000
 _PAGE = 500
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
-_LONGEST_QUOTE = 400
 # A server that asks for patience, or a gateway that does not reach one. 52x are Cloudflare's.
 _PASSING = frozenset({408, 425, 429, 502, 503, 504, *range(520, 531)})
 _UNREACHABLE = "is the server running? check KIWI_QDRANT_URL"
@@ -103,8 +101,10 @@ class QdrantConnection:
 
     def __init__(self, location: str, api_key: str = "", *, seconds: int = _ANSWER_SECONDS) -> None:
         self.local = not location.startswith(("http:", "https:"))
-        self._location = str(Path(location).expanduser()) if self.local else _checked_url(location, api_key)
-        self._key = _checked_key(api_key)
+        self._location = str(Path(location).expanduser()) if self.local else location
+        if not self.local:
+            check_url("KIWI_QDRANT_URL", location, api_key, "https://<host>:6333")
+        self._key = check_key("KIWI_QDRANT_API_KEY", api_key)
         self._seconds = seconds
         self._client: AsyncQdrantClient | None = None
         self._opening = asyncio.Lock()
@@ -177,37 +177,18 @@ class QdrantConnection:
             raise StoreError(message, hint="upgrade the server, one minor version at a time")
 
 
-def _checked_url(url: str, api_key: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and not (parts.query or parts.fragment)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError("KIWI_QDRANT_URL is not the address of a server", hint="https://<host>:6333")
-    if api_key and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise ConfigError("an API key is only sent over TLS, or to this machine", hint="KIWI_QDRANT_URL=https://…")
-    return url
-
-
-def _checked_key(key: str) -> str:
-    """Return `key` if it can be a header; an HTTP library's own error for one that cannot would quote it."""
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("KIWI_QDRANT_API_KEY holds characters that no key has", hint="set it again, without quotes")
-    return key
-
-
 class QdrantCollection:
-    """A collection by its name, which need not exist yet."""
+    """A collection by its name, which need not exist yet, or one of several partitions of it.
 
-    def __init__(self, connection: QdrantConnection, name: str) -> None:
+    With a `partition` every request is limited to its points: all data passes through the methods of this class.
+    """
+
+    def __init__(self, connection: QdrantConnection, name: str, partition: str = "") -> None:
         self.connection = connection
         self.name = name
+        self.partition = partition
+        self._indexes = {**INDEXES, **({PARTITION: "keyword"} if partition else {})}
         self._exists = False
-
-    async def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Return what a method of the client returns for this collection; see `QdrantConnection.call`."""
-        return await self.connection.call(method, self.name, *arguments, **options)
 
     async def model(self) -> CollectionModel | None:
         """Return what the collection's configuration says; None when there is no collection of this name.
@@ -215,13 +196,13 @@ class QdrantCollection:
         Raises
         ------
         StoreCorrupt
-            When Kiwi did not make it, or another version did.
+            When Kiwi did not make it, or another version did, or it holds partitions and this object names none.
         """
-        self._exists = self._exists or await self.call("collection_exists")
+        self._exists = self._exists or await self._call("collection_exists")
         if not self._exists:
             return None
         try:
-            return self._read(await self.call("get_collection"))
+            return self._read(await self._call("get_collection"))
         except StoreError:
             self._exists = False  # it may have been dropped: the next use checks again
             raise
@@ -236,26 +217,55 @@ class QdrantCollection:
             raise StoreError(f"Qdrant has no collection {self.name!r}, though it was created just now")
         model.require(fingerprint, dimension)
         for key in model.missing_indexes:
-            await self.call("create_payload_index", key, models.PayloadSchemaType(INDEXES[key]), wait=True)
+            schema: Any = models.PayloadSchemaType(self._indexes[key])
+            if key == PARTITION:  # its points are stored together
+                schema = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
+            await self._call("create_payload_index", key, schema, wait=True)
+
+    async def clear(self) -> None:
+        """Delete the collection; of one that holds partitions, the points of this one."""
+        if await self.model() is None:
+            return
+        if self.partition:
+            await self.update(models.DeleteOperation(delete=models.FilterSelector(filter=self._scoped(None))))
+        else:
+            await self._call("delete_collection")
+            self._exists = False
 
     async def _create(self, fingerprint: str, dimension: int) -> None:
+        # Qdrant's IDF is that of the whole collection; one that holds partitions gets each one's own with the query.
+        modifier = None if self.partition else models.Modifier.IDF
         try:
-            await self.call(
+            await self._call(
                 "create_collection",
                 vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-                sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-                metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
+                sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=modifier)},
+                metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint, "partitions": bool(self.partition)}},
             )
         except StoreError:  # another writer may have created it between the check and the call
-            if not await self.call("collection_exists"):
+            if not await self._call("collection_exists"):
                 raise
+
+    async def retrieve(self, ids: Sequence[str]) -> Sequence[models.Record]:
+        """Return the points of some ids that exist."""
+        found = await self._call("retrieve", ids, with_payload=True) if ids else []
+        return [point for point in found if (point.payload or {}).get(PARTITION, "") == self.partition]
+
+    async def search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[models.ScoredPoint]]:
+        """Return what each of the requests finds, best first."""
+        scoped = [one.model_copy(update={"filter": self._scoped(one.filter)}) for one in requests]
+        legs = await self._call("query_batch_points", scoped)
+        if len(legs) != len(requests):
+            raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
+        return [leg.points for leg in legs]
 
     async def scroll(self, condition: models.Filter, fields: bool | Sequence[str]) -> list[models.Record]:
         """Return all points that match, page by page, with all or some fields of their payloads."""
         found: list[models.Record] = []
         offset: Any = None
+        condition = self._scoped(condition)
         while True:
-            page, following = await self.call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
+            page, following = await self._call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
             found += page
             if following is None or following == offset or not page:
                 return found
@@ -263,20 +273,49 @@ class QdrantCollection:
 
     async def count(self, condition: models.Filter) -> int:
         """Return how many points match, exactly."""
-        return int((await self.call("count", condition, exact=True)).count)
+        return int((await self._call("count", self._scoped(condition), exact=True)).count)
+
+    async def facet(self, key: str, condition: models.Filter, limit: int = _MAX_FACETS) -> Mapping[Any, int]:
+        """Return the most frequent values of a field among the points that match, with how many have each."""
+        facet = await self._call("facet", key, self._scoped(condition), limit, exact=True)
+        return {hit.value: hit.count for hit in facet.hits}
 
     async def sum(self, key: str, condition: models.Filter) -> tuple[int, int]:
         """Return how many of the points that match have a number, and the sum of the numbers."""
-        facet = await self.call("facet", key, condition, _MAX_FACETS, exact=True)
-        counts = {hit.value: hit.count for hit in facet.hits if isinstance(hit.value, int)}
+        found = (await self.facet(key, condition)).items()
+        counts = {value: count for value, count in found if isinstance(value, int)}
         if any(value < 0 or count < 0 for value, count in counts.items()):
             raise StoreCorrupt("Qdrant returned a negative count", hint="did another program write to this collection?")
         return sum(counts.values()), sum(value * count for value, count in counts.items())
 
     async def update(self, *operations: models.UpdateOperation) -> None:
         """Apply operations in their order; every one of them may be applied twice, should an answer be lost."""
-        strong = models.WriteOrdering.STRONG
-        await self.call("batch_update_points", list(operations), wait=True, ordering=strong, pauses=WRITING)
+        strong, scoped = models.WriteOrdering.STRONG, [self._scoped_operation(one) for one in operations]
+        await self._call("batch_update_points", scoped, wait=True, ordering=strong, pauses=WRITING)
+
+    async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Return what a method of the client returns for this collection; see `QdrantConnection.call`."""
+        return await self.connection.call(method, self.name, *arguments, **options)
+
+    def _scoped(self, condition: Any) -> Any:
+        if not self.partition:
+            return condition
+        return models.Filter(must=[equals(PARTITION, self.partition), *([condition] if condition is not None else [])])
+
+    def _scoped_operation(self, operation: Any) -> Any:
+        """Limit an operation to the partition: what it changes, and what it adds."""
+        if not self.partition:
+            return operation
+        if isinstance(operation, models.UpsertOperation):
+            added: Any = operation.upsert
+            own = [
+                p.model_copy(update={"payload": {**(p.payload or {}), PARTITION: self.partition}}) for p in added.points
+            ]
+            changes = {"points": own, "update_filter": self._scoped(added.update_filter)}
+            return models.UpsertOperation(upsert=added.model_copy(update=changes))
+        name, selector = next(iter(operation))  # of a condition: set_payload, delete
+        scoped = selector.model_copy(update={"filter": self._scoped(selector.filter)})
+        return operation.model_copy(update={name: scoped})
 
     def _read(self, info: models.CollectionInfo) -> CollectionModel:
         ours = (info.config.metadata or {}).get("kiwi")
@@ -284,12 +323,20 @@ class QdrantCollection:
         params = dense.get(DENSE) if isinstance(dense, Mapping) else None
         if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
             raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=_OTHER_NAME)
+        if bool(ours.get("partitions")) != bool(self.partition):
+            kind = "one index alone" if self.partition else "the partitions of KIWI_QDRANT_COLLECTION"
+            raise StoreCorrupt(f"the collection {self.name!r} holds {kind}", hint="name another one")
         if ours.get("schema") != SCHEMA:
             raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=_OTHER_NAME)
         # Local mode compares every point and has no indexes.
-        missing = () if self.connection.local else tuple(key for key in INDEXES if key not in info.payload_schema)
+        missing = () if self.connection.local else tuple(key for key in self._indexes if key not in info.payload_schema)
         indexed, state = info.indexed_vectors_count or 0, str(info.status.value)
         return CollectionModel(ours["fingerprint"], params.size, indexed, state, missing)
+
+
+def equals(key: str, value: str | int) -> models.FieldCondition:
+    """Return the condition that a field has a value, or that a list of values contains it."""
+    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
 
 
 @contextmanager
@@ -329,12 +376,6 @@ def translate_errors(secret: str = "") -> Iterator[None]:
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         # Local mode raises these where a server would reject the call; parsing another server's answer does too.
         raise StoreError(f"Qdrant failed: {quoted(str(error), secret) or type(error).__name__}") from None
-
-
-def quoted(text: str, secret: str = "") -> str:
-    """Return `text` as one line of bounded length, without the key."""
-    line = " ".join(text.split())
-    return (line.replace(secret, "(hidden)") if secret else line)[:_LONGEST_QUOTE]
 
 
 def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:
