@@ -15,6 +15,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol
 from uuid import UUID, uuid5
@@ -33,7 +34,7 @@ from kiwi_rag.model import (
     Passage,
     RefusedHit,
     StoredItem,
-)
+)  # fmt: skip
 from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
@@ -146,12 +147,26 @@ def filtered_fields(admission: Admission) -> dict[str, Any]:
     }
 
 
-def filtered_texts(filters: Filters) -> dict[str, str]:
-    """Return the fields of `filtered_fields` that must equal a text, and the texts."""
+def filter_conditions(filters: Filters, server: Any) -> list[Any]:
+    """Return the conditions of filters, except for a path with wildcards, which each server has in another way.
+
+    `server` is the module with a server's ``equals(field, value)``, ``one_of(field, values)``, ``any_of(conditions)``
+    and ``at_least(field, moment)``.
+    """
     names = ("category", "author", "namespace", "service", "domain")
     texts = {"item_type": filters.item_type.value if filters.item_type else ""}
     texts |= {name: getattr(filters, name) for name in names}
-    return {name: text for name, text in texts.items() if text}
+    every = [server.equals(name, text) for name, text in texts.items() if text]
+    every += [server.one_of("file_type", filters.file_types)] if filters.file_types else []
+    every += [server.equals("tags", tag) for tag in sorted(set(filters.tags))]
+    if (path := filters.path.rstrip("/")) and not path_pattern(filters):
+        every.append(server.any_of([server.equals("item_id", path), server.equals("folders", path)]))
+    if filters.signer:
+        every.append(server.any_of([server.equals(name, filters.signer) for name in ("principal", "key_id")]))
+    if filters.since:
+        since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
+        every.append(server.at_least("signed_at", since))
+    return every
 
 
 @contextmanager

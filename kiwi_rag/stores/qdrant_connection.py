@@ -6,14 +6,10 @@ deadline is cancelled with its requests, and local mode, which is not safe for t
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from http import HTTPStatus
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +19,23 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from kiwi_rag.embedding.endpoint import httpx_certificates
-from kiwi_rag.errors import (
-    StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreRefused,
-    StoreUnreachable,
-)
-from kiwi_rag.retry import READING, WRITING, attempts
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.storage.sqlite import is_disk_full
-from kiwi_rag.stores.base import require_model
 from kiwi_rag.stores.payload import SCHEMA
-from kiwi_rag.stores.server import check_key, check_url, quoted
+from kiwi_rag.stores.qdrant_payload import DENSE, WORDS, equals, points_of
+from kiwi_rag.stores.server import (
+    OTHER_NAME,
+    CollectionModel,
+    ServerCollection,
+    ServerConnection,
+    ServerProduct,
+    quoted,
+)
 
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
-DENSE = "dense"
-WORDS = "words"
 PARTITION = "partition"
 _KEYWORDS = (
     "kind", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags", "principal",
@@ -53,35 +47,13 @@ INDEXES: Mapping[str, str] = {
     **dict.fromkeys(("signed_at", "at"), "datetime"),
 }
 """Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
-_OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _ANSWER_SECONDS = 30
 _MAX_FACETS = 100_000
 _PAGE = 500
-_VERSION = re.compile(r"v?(\d+)\.(\d+)")
-# A server that asks for patience, or a gateway that does not reach one. 52x are Cloudflare's.
-_PASSING = frozenset({408, 425, 429, 502, 503, 504, *range(520, 531)})
-_UNREACHABLE = "is the server running? check KIWI_QDRANT_URL"
-_KEY = "check KIWI_QDRANT_API_KEY, and what it may do: writing needs a key that may write"
-_NO_ANSWER = "what answered is not a Qdrant server"
-_NOT_QDRANT = "check KIWI_QDRANT_URL: a Qdrant server's REST port is 6333 unless it was set otherwise"
+_QDRANT = ServerProduct("Qdrant", "KIWI_QDRANT_URL", "KIWI_QDRANT_API_KEY", "https://<host>:6333")
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionModel:
-    """What a collection's configuration says: its embedding model, size and state."""
-
-    fingerprint: str
-    dimension: int
-    indexed: int
-    state: str
-    missing_indexes: tuple[str, ...]
-
-    def require(self, fingerprint: str, dimension: int) -> None:
-        """Return if vectors of this model belong here, otherwise raise `FingerprintMismatch`."""
-        require_model((self.fingerprint, self.dimension), (fingerprint, dimension), _OTHER_NAME)
-
-
-class QdrantConnection:
+class QdrantConnection(ServerConnection[AsyncQdrantClient]):
     """The connection to Qdrant, opened at its first use; several stores may share one.
 
     Parameters
@@ -103,47 +75,27 @@ class QdrantConnection:
         self.local = not location.startswith(("http:", "https:"))
         self._location = str(Path(location).expanduser()) if self.local else location
         if not self.local:
-            check_url("KIWI_QDRANT_URL", location, api_key, "https://<host>:6333")
-        self._key = check_key("KIWI_QDRANT_API_KEY", api_key)
+            _QDRANT.check_url(location, api_key)
+        self._key = _QDRANT.check_key(api_key)
         self._seconds = seconds
-        self._client: AsyncQdrantClient | None = None
-        self._opening = asyncio.Lock()
-        self.version = ""
+        super().__init__()
 
     async def call(self, method: str, *arguments: Any, pauses: Sequence[float] = READING, **options: Any) -> Any:
-        """Return what a method of the client returns, retried where another attempt may succeed in a moment.
+        """Return what a method of the client returns; see `attempt`."""
+        return await self.attempt(lambda client: getattr(client, method)(*arguments, **options), pauses)
 
-        It must be safe to run twice: an answer may be lost after the server did the work.
+    def translate_errors(self) -> AbstractContextManager[None]:
+        """Translate what qdrant-client raises."""
+        return translate_errors(self._key)
 
-        Raises
-        ------
-        StoreError
-            As `translate_errors` raises it.
-        """
-        for attempt in attempts(pauses):
-            async with attempt:
-                with translate_errors(self._key):
-                    return await getattr(await self._opened(), method)(*arguments, **options)
-        raise StoreError("no attempt was made")
-
-    async def close(self) -> None:
-        """Close the client; the next use opens another."""
-        client, self._client = self._client, None
-        if client is not None:
-            with translate_errors(self._key):
-                await client.close()
-
-    async def _opened(self) -> AsyncQdrantClient:
-        async with self._opening:
-            if self._client is None:
-                client = self._new_client()
-                try:
-                    await self._check_version(client)
-                except BaseException:
-                    await client.close()
-                    raise
-                self._client = client
-            return self._client
+    async def _connect(self) -> AsyncQdrantClient:
+        client = self._new_client()
+        try:
+            await self._check_version(client)
+        except BaseException:
+            await client.close()
+            raise
+        return client
 
     def _new_client(self) -> AsyncQdrantClient:
         if self._location == MEMORY:
@@ -168,83 +120,54 @@ class QdrantConnection:
         if self.local:
             return
         self.version = quoted(str((await client.info()).version), self._key)
-        found = _VERSION.match(self.version)
-        if found is None:
-            raise StoreError(_NO_ANSWER, hint="check KIWI_QDRANT_URL")
-        if (int(found[1]), int(found[2])) < MIN_SERVER:
-            needed = ".".join(map(str, MIN_SERVER))
-            message = f"the Qdrant server is {self.version}, and Kiwi needs {needed} or newer, for conditional updates"
-            raise StoreError(message, hint="upgrade the server, one minor version at a time")
+        _QDRANT.check_version(self.version, MIN_SERVER, "for conditional updates")
 
 
-class QdrantCollection:
-    """A collection by its name, which need not exist yet, or one of several partitions of it.
+class QdrantCollection(ServerCollection[QdrantConnection]):
+    """A collection, or one of several partitions of it.
 
     With a `partition` every request is limited to its points: all data passes through the methods of this class.
     """
 
+    of = staticmethod(points_of)
+
     def __init__(self, connection: QdrantConnection, name: str, partition: str = "") -> None:
         self.connection = connection
-        self.name = name
-        self.partition = partition
+        self.name, self.label, self.partition = name, f"collection {name!r}", partition
+        self.is_local = connection.local
         self._indexes = {**INDEXES, **({PARTITION: "keyword"} if partition else {})}
-        self._exists = False
 
-    async def model(self) -> CollectionModel | None:
-        """Return what the collection's configuration says; None when there is no collection of this name.
-
-        Raises
-        ------
-        StoreCorrupt
-            When Kiwi did not make it, or another version did, or it holds partitions and this object names none.
-        """
-        self._exists = self._exists or await self._call("collection_exists")
-        if not self._exists:
-            return None
-        try:
-            return self._read(await self._call("get_collection"))
-        except StoreError:
-            self._exists = False  # it may have been dropped: the next use checks again
-            raise
-
-    async def create(self, fingerprint: str, dimension: int) -> None:
+    async def ensure_created(self, fingerprint: str, dimension: int) -> CollectionModel:
         """Create the collection and its indexes where they are missing; `FingerprintMismatch` if its model differs."""
-        model = await self.model()
-        if model is None:
-            await self._create(fingerprint, dimension)
-            model = await self.model()
-        if model is None:
-            raise StoreError(f"Qdrant has no collection {self.name!r}, though it was created just now")
-        model.require(fingerprint, dimension)
+        model = await super().ensure_created(fingerprint, dimension)
         for key in model.missing_indexes:
             schema: Any = models.PayloadSchemaType(self._indexes[key])
             if key == PARTITION:  # its points are stored together
                 schema = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
             await self._call("create_payload_index", key, schema, wait=True)
+        return model
 
-    async def clear(self) -> None:
-        """Delete the collection; of one that holds partitions, the points of this one."""
-        if await self.model() is None:
-            return
-        if self.partition:
-            await self.update(models.DeleteOperation(delete=models.FilterSelector(filter=self._scoped(None))))
-        else:
-            await self._call("delete_collection")
-            self._exists = False
+    async def _check_exists(self, pauses: Sequence[float]) -> bool:
+        return bool(await self._call("collection_exists", pauses=pauses))
+
+    async def _read_model(self) -> CollectionModel:
+        return self._read(await self._call("get_collection"))
 
     async def _create(self, fingerprint: str, dimension: int) -> None:
         # Qdrant's IDF is that of the whole collection; one that holds partitions gets each one's own with the query.
         modifier = None if self.partition else models.Modifier.IDF
-        try:
-            await self._call(
-                "create_collection",
-                vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-                sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=modifier)},
-                metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint, "partitions": bool(self.partition)}},
-            )
-        except StoreError:  # another writer may have created it between the check and the call
-            if not await self._call("collection_exists"):
-                raise
+        await self._call(
+            "create_collection",
+            vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=modifier)},
+            metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint, "partitions": bool(self.partition)}},
+        )
+
+    async def _drop(self) -> None:
+        if self.partition:
+            await self.update(models.DeleteOperation(delete=models.FilterSelector(filter=self._scoped(None))))
+        else:
+            await self._call("delete_collection")
 
     async def retrieve(self, ids: Sequence[str]) -> Sequence[models.Record]:
         """Return the points of some ids that exist."""
@@ -322,21 +245,19 @@ class QdrantCollection:
         dense = info.config.params.vectors
         params = dense.get(DENSE) if isinstance(dense, Mapping) else None
         if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
-            raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=_OTHER_NAME)
+            raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=OTHER_NAME)
         if bool(ours.get("partitions")) != bool(self.partition):
             kind = "one index alone" if self.partition else "the partitions of KIWI_QDRANT_COLLECTION"
             raise StoreCorrupt(f"the collection {self.name!r} holds {kind}", hint="name another one")
         if ours.get("schema") != SCHEMA:
-            raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=_OTHER_NAME)
+            raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=OTHER_NAME)
         # Local mode compares every point and has no indexes.
-        missing = () if self.connection.local else tuple(key for key in self._indexes if key not in info.payload_schema)
-        indexed, state = info.indexed_vectors_count or 0, str(info.status.value)
-        return CollectionModel(ours["fingerprint"], params.size, indexed, state, missing)
-
-
-def equals(key: str, value: str | int) -> models.FieldCondition:
-    """Return the condition that a field has a value, or that a list of values contains it."""
-    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
+        missing = () if self.is_local else tuple(key for key in self._indexes if key not in info.payload_schema)
+        problems = [f"payload indexes are missing: {', '.join(missing)}"] if missing else []
+        if (state := str(info.status.value)) in {"red", "grey"}:
+            problems.append(f"Qdrant reports the collection as {state}")
+        plan = "hnsw" if info.indexed_vectors_count else "exact"
+        return CollectionModel(ours["fingerprint"], params.size, plan, missing, tuple(problems))
 
 
 @contextmanager
@@ -372,33 +293,22 @@ def translate_errors(secret: str = "") -> Iterator[None]:
             raise StoreFull(hint="free some space and run it again") from error
         raise StoreError(f"Qdrant's folder cannot be used: {quoted(str(error))}") from error
     except json.JSONDecodeError:
-        raise StoreError(_NO_ANSWER, hint=_NOT_QDRANT) from None
+        raise _QDRANT.unknown() from None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         # Local mode raises these where a server would reject the call; parsing another server's answer does too.
         raise StoreError(f"Qdrant failed: {quoted(str(error), secret) or type(error).__name__}") from None
 
 
 def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:
-    status, reason = error.status_code or 0, error.reason_phrase
+    reason = error.reason_phrase
     with suppress(ValueError, LookupError, TypeError):
         reason = str(error.structured()["status"]["error"])
-    said = f"HTTP {status}, {quoted(reason, secret)}"
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return StoreRefused(f"Qdrant did not accept the key: {said}", hint=_KEY)
-    if status == HTTPStatus.INSUFFICIENT_STORAGE:
-        return StoreFull(f"the disk of the Qdrant server is full: {said}", hint="its operator has to make room")
-    if status in _PASSING:
-        return StoreUnreachable(f"Qdrant cannot be reached: {said}", hint=_UNREACHABLE, transient=True)
-    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        message = "the server answered with a redirect, which is not followed because it would get the key"
-        return StoreError(message, hint="set KIWI_QDRANT_URL to its target, if that is your server")
-    return StoreError(f"Qdrant rejected the call: {said}", hint=_NOT_QDRANT if status == HTTPStatus.NOT_FOUND else "")
+    return _QDRANT.of_status(error.status_code or 0, f"HTTP {error.status_code}, {quoted(reason, secret)}")
 
 
 def _of_transport(error: ResponseHandlingException, secret: str) -> StoreError:
     if not isinstance(error.source, httpx.TransportError):
-        return StoreError(_NO_ANSWER, hint=_NOT_QDRANT)
+        return _QDRANT.unknown()
     late = isinstance(error.source, httpx.TimeoutException)
     reason = quoted(str(error.source), secret) or type(error.source).__name__
-    what = "took too long to answer" if late else "cannot be reached"
-    return StoreUnreachable(f"Qdrant {what}: {reason}", hint=_UNREACHABLE, transient=True)
+    return _QDRANT.unreachable(f"{'took too long to answer' if late else 'cannot be reached'}: {reason}")

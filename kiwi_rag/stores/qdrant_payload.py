@@ -1,4 +1,4 @@
-"""Points of a Qdrant collection: a document as points, and filters as conditions on them.
+"""Points of a Qdrant collection: a document as points, and conditions on them.
 
 A collection holds four kinds of points, by their payload's ``kind``:
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -26,11 +27,12 @@ from qdrant_client import models
 
 from kiwi_rag.lexical import K1, B
 from kiwi_rag.model import EmbeddingRecord, Filters
+from kiwi_rag.stores import payload
 from kiwi_rag.stores.base import timestamp
-from kiwi_rag.stores.payload import filtered_fields, filtered_texts, passage_fields, passage_id, path_pattern
-from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, equals
 from kiwi_rag.symbols import passage_terms
 
+DENSE = "dense"
+WORDS = "words"
 _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
@@ -52,10 +54,10 @@ def passage_points(
         vector: dict[str, Any] = {DENSE: record.vector.tolist()}
         if weights := _term_weights(frequencies, length):
             vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
-        own = {"length": length, "terms": list(frequencies), "passage": passage_fields(passage)}
-        id_ = passage_id(record.admission.ref.item_id, generation, passage.ordinal, partition)
-        payload = filtered_fields(record.admission) | state | own
-        points.append(models.PointStruct(id=id_, vector=vector, payload=payload))
+        own = {"length": length, "terms": list(frequencies), "passage": payload.passage_fields(passage)}
+        id_ = payload.passage_id(record.admission.ref.item_id, generation, passage.ordinal, partition)
+        fields = payload.filtered_fields(record.admission) | state | own
+        points.append(models.PointStruct(id=id_, vector=vector, payload=fields))
     return points
 
 
@@ -65,9 +67,24 @@ def _term_weights(frequencies: Mapping[str, int], length: int) -> dict[int, floa
     return {sparse_index(term): tf * (K1 + 1) / (tf + norm) for term, tf in frequencies.items()}
 
 
-def one_of(key: str, values: Sequence[str]) -> models.FieldCondition:
+def equals(field: str, value: str | int) -> models.FieldCondition:
+    """Return the condition that a field has a value, or that a list of values contains it."""
+    return models.FieldCondition(key=field, match=models.MatchValue(value=value))
+
+
+def one_of(field: str, values: Sequence[str]) -> models.FieldCondition:
     """Return the condition that a field has one of some values; without values, one that nothing meets."""
-    return models.FieldCondition(key=key, match=models.MatchAny(any=list(values) or [""]))
+    return models.FieldCondition(key=field, match=models.MatchAny(any=list(values) or [""]))
+
+
+def any_of(conditions: list[Any]) -> models.Filter:
+    """Return the condition that one of several is met."""
+    return models.Filter(should=conditions)
+
+
+def at_least(field: str, moment: datetime) -> models.FieldCondition:
+    """Return the condition that a time is not before another one."""
+    return models.FieldCondition(key=field, range=models.DatetimeRange(gte=moment))
 
 
 def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
@@ -76,19 +93,9 @@ def points_of(kind: str, filters: Filters | None = None, *others: Any, **values:
     Heads and passages are filtered alike. Of a path's pattern only its folder is a condition.
     """
     filters = filters or Filters()
-    pattern = path_pattern(filters)
-    must: list[Any] = [equals("kind", kind), *others, *(equals(key, value) for key, value in values.items())]
-    must += [equals(key, value) for key, value in filtered_texts(filters).items()]
+    must: list[Any] = [equals("kind", kind), *others, *(equals(field, value) for field, value in values.items())]
+    must += payload.filter_conditions(filters, sys.modules[__name__])
     # The folder that a pattern names before its first wildcard.
-    if folder := re.split(r"[*?]", pattern)[0].rpartition("/")[0]:
+    if folder := re.split(r"[*?]", payload.path_pattern(filters))[0].rpartition("/")[0]:
         must.append(equals("folders", folder))
-    must += [one_of("file_type", filters.file_types)] if filters.file_types else []
-    must += [equals("tags", tag) for tag in sorted(set(filters.tags))]
-    if (path := filters.path.rstrip("/")) and not pattern:
-        must.append(models.Filter(should=[equals("item_id", path), equals("folders", path)]))
-    if filters.signer:
-        must.append(models.Filter(should=[equals(key, filters.signer) for key in ("principal", "key_id")]))
-    if filters.since:
-        since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
-        must.append(models.FieldCondition(key="signed_at", range=models.DatetimeRange(gte=since)))
     return models.Filter(must=must)
