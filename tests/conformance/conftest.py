@@ -80,14 +80,14 @@ async def qdrant_server(folder: Path) -> AsyncIterator[VectorStore]:
 
 @asynccontextmanager
 async def qdrant_partition(folder: Path) -> AsyncIterator[VectorStore]:
-    """A partition of a collection that holds another one, too, of the same files."""
-    with QdrantServer(api_key=API_KEY) as server:
-        connection = QdrantConnection(server.url, API_KEY)
-        await documents_.fill(QdrantVectorStore(connection, "one", partition="neighbour"))
-        server.only = "one"
-        store = QdrantVectorStore(connection, "one", partition="shared")
-        yield store
-        await store.close()
+    """A partition of a collection in which another one has documents, too."""
+    connection = QdrantConnection(":memory:")
+    neighbour = QdrantVectorStore(connection, "one", partition="neighbour")
+    texts = ["berth number 1 is free", "canary database restore"]
+    await neighbour.put([KINDS["document"].entry(name, texts) for name in ("docs/a/File 01", "acme/deploy")])
+    store = QdrantVectorStore(connection, "one", partition="shared")
+    yield store
+    await store.close()
 
 
 @asynccontextmanager
