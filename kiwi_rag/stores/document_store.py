@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
@@ -29,6 +29,7 @@ from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission, requi
 from kiwi_rag.stores.server import ServerCollection
 
 _ROUNDS = 3
+LATER = "let one machine index a file"
 CollectionT = TypeVar("CollectionT", bound=ServerCollection[Any])
 
 
@@ -39,7 +40,7 @@ class DocumentWrite:
     path: str
     state: str = ""
     records: Sequence[EmbeddingRecord] = ()
-    fields: Mapping[str, Any] | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: Sequence[EmbeddingRecord]) -> DocumentWrite:
@@ -185,7 +186,7 @@ class DocumentStore(ABC, Generic[CollectionT]):
         """Return the heads that match, but for wildcards in a path."""
 
     @abstractmethod
-    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[payload.ScoredPoint]]:
+    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[payload.Point]]:
         """Return what the vector leg and the words leg find; the round before found `stale` generations."""
 
     @abstractmethod
@@ -206,7 +207,7 @@ class DocumentStore(ABC, Generic[CollectionT]):
 
     async def _read_heads(self, paths: Sequence[str]) -> Mapping[str, payload.DocumentHead]:
         """Return the heads of some documents, those that were never written too."""
-        points = {str(point.id): point for point in await self._retrieve(paths)}
+        points = {point.id: point for point in await self._retrieve(paths)}
         found = {path: points.get(payload.head_id(path, self._collection.partition)) for path in paths}
         empty = payload.DocumentHead
         return {path: payload.read_head(p.payload, path) if p else empty(path) for path, p in found.items()}

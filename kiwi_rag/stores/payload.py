@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import UUID, uuid5
 
 from pydantic import Json
@@ -42,7 +42,7 @@ from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
 SCHEMA = 100
 MAX_PASSAGES = 1_000_000
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
-Payload = Mapping[str, Any] | None
+Payload = Mapping[str, Any]
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _HEAD = Columns({str: "kind item_id generation", int: "turn of"})
 _TYPE = {Literal["document"]: "item_type"}
@@ -52,24 +52,13 @@ _POINT = Columns({str: "item_id generation", object: "passage"})
 _PASSAGE = Columns(PASSAGE)
 
 
-class Point(Protocol):
-    """What a store keeps under an id."""
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a server keeps under an id; one that a leg of a search found has its cosine, or its score by words."""
 
-    @property
-    def id(self) -> Any:
-        """Its UUID."""
-
-    @property
-    def payload(self) -> Payload:
-        """Its fields."""
-
-
-class ScoredPoint(Point, Protocol):
-    """A point that a leg of a search found."""
-
-    @property
-    def score(self) -> float:
-        """Its cosine, or its score by words."""
+    id: str
+    payload: Payload
+    score: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +199,7 @@ def read_document_or_problem(payload: Payload) -> StoredItem:
     try:
         return read_document(payload)
     except KiwiError as error:
-        digest = str((payload or {}).get("digest"))[:64]
+        digest = str(payload.get("digest"))[:64]
         return StoredItem(ref_of(payload), NO_ENVELOPE, digest, "", NEVER, "", problem=error.message)
 
 
@@ -226,15 +215,15 @@ class FoundPassage:
 
 
 @_reading("passage")
-def read_passage(point: ScoredPoint, partition: str = "") -> tuple[FoundPassage, float]:
+def read_passage(point: Point, partition: str = "") -> tuple[FoundPassage, float]:
     """Return the passage of a point whose id is that of its path, generation and ordinal, and the point's score."""
     row = _POINT(point.payload)
     passage = make_record(Passage, _PASSAGE(row["passage"]))
-    if str(point.id) != passage_id(row["item_id"], row["generation"], passage.ordinal, partition):
+    if point.id != passage_id(row["item_id"], row["generation"], passage.ordinal, partition):
         raise ValueError("a point of another id")
-    if isinstance(point.score, bool) or not math.isfinite(point.score):
+    if not math.isfinite(point.score):
         raise ValueError("no finite number")
-    return FoundPassage(row["item_id"], row["generation"], passage), float(point.score)
+    return FoundPassage(row["item_id"], row["generation"], passage), point.score
 
 
 @dataclass(slots=True)
@@ -247,7 +236,7 @@ class LegResults:
     refused: list[RefusedHit]
 
     @classmethod
-    def read(cls, legs: Sequence[Sequence[ScoredPoint]], store: str, partition: str = "") -> LegResults:
+    def read(cls, legs: Sequence[Sequence[Point]], store: str, partition: str = "") -> LegResults:
         """Read what the vector leg and the words leg found; a malformed point is refused."""
         found: dict[str, FoundPassage] = {}
         results = cls(store, partition, (), [])
@@ -258,7 +247,7 @@ class LegResults:
                 except StoreCorrupt as error:
                     results._refuse(point.payload, error)
                     continue
-                one = found.setdefault(str(point.id), one)
+                one = found.setdefault(point.id, one)
                 if number == 0:
                     one.cosine = min(1.0, max(-1.0, score))
                 else:
@@ -280,7 +269,7 @@ class LegResults:
         candidates: list[Candidate] = []
         judged: set[str] = set()
         for point in heads:
-            own = by_path.get(path := paths.get(str(point.id), ""), [])
+            own = by_path.get(path := paths.get(point.id, ""), [])
             try:
                 generation = read_head(point.payload, path).generation
                 own = [one for one in own if one.generation == generation]
@@ -300,7 +289,7 @@ class LegResults:
 
 def ref_of(payload: Payload) -> ItemRef:
     """Return the document that a point names; ``unreadable`` where it names none."""
-    return parse_ref({"item_type": ItemType.DOCUMENT.value, "version": "", "item_id": (payload or {}).get("item_id")})
+    return parse_ref({"item_type": ItemType.DOCUMENT.value, "version": "", "item_id": payload.get("item_id")})
 
 
 def path_pattern(filters: Filters) -> str:

@@ -30,8 +30,8 @@ from kiwi_rag.errors import StoreBusy
 from kiwi_rag.lexical import SYMBOL, bm25_weights
 from kiwi_rag.model import Filters, ItemRef, StoreQuery
 from kiwi_rag.stores.base import Capabilities
-from kiwi_rag.stores.document_store import DocumentStore, DocumentWrite
-from kiwi_rag.stores.payload import DocumentHead, head_id, matches_path, path_pattern
+from kiwi_rag.stores.document_store import LATER, DocumentStore, DocumentWrite
+from kiwi_rag.stores.payload import DocumentHead, Point, head_id, matches_path, path_pattern
 from kiwi_rag.stores.qdrant_connection import QdrantCollection, QdrantConnection
 from kiwi_rag.stores.qdrant_payload import DENSE, WORDS, equals, one_of, passage_points, points_of, sparse_index
 
@@ -41,7 +41,6 @@ _MAX_VOCABULARY = 20_000
 _TRIES = 12
 _EXPLORE = 128
 _PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
-_LATER = "let one machine index a file"
 __all__ = ["QdrantConnection", "QdrantVectorStore"]
 
 
@@ -92,16 +91,16 @@ class QdrantVectorStore(DocumentStore[QdrantCollection]):
             turn = now.turn + 1
             own = DocumentHead(path, turn, f"{turn}-{write.state}" if write.state else "", len(write.records))
             points = passage_points(write.records, turn, own.generation, self._collection.partition)
-            await self._replace(own, points, write.fields or {})
+            await self._replace(own, points, write.fields)
             now = await self._head(path)
             if now != own and now.turn >= own.turn:  # else a replica lags behind, and the same is written again
                 await self._collection.update(_delete(_passages(path, equals("generation", own.generation))))
-        raise StoreBusy(f"others keep writing {path} at the same time", hint=_LATER)
+        raise StoreBusy(f"others keep writing {path} at the same time", hint=LATER)
 
     async def _head(self, path: str) -> DocumentHead:
         return (await self._read_heads([path]))[path]
 
-    async def _heads(self, filters: Filters, fields: bool | Sequence[str] = True) -> Sequence[models.Record]:
+    async def _heads(self, filters: Filters, fields: bool | Sequence[str] = True) -> Sequence[Point]:
         return await self._collection.scroll(points_of("head", filters), fields)
 
     async def _is_complete(self, head: DocumentHead) -> bool:
@@ -131,7 +130,7 @@ class QdrantVectorStore(DocumentStore[QdrantCollection]):
         if not path_pattern(filters):
             return points_of("passage", filters)
         heads = await self._heads(filters, ("item_id", "partition"))
-        paths = [str((head.payload or {}).get("item_id")) for head in heads]
+        paths = [str(head.payload.get("item_id")) for head in heads]
         return points_of("passage", filters, one_of("item_id", [path for path in paths if matches_path(filters, path)]))
 
     def _abandoned(self) -> models.Filter:
@@ -148,7 +147,7 @@ class QdrantVectorStore(DocumentStore[QdrantCollection]):
         vocabulary = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY)
         return [list(map(str, vocabulary))] * len(slips)
 
-    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[models.ScoredPoint]]:
+    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
         limit = max(1, query.depth)
         shared: dict[str, Any] = {
             "filter": await self._passages_of(query.filters),

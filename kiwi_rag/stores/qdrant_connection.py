@@ -7,6 +7,7 @@ deadline is cancelled with its requests, and local mode, which is not safe for t
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -22,7 +23,7 @@ from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.storage.sqlite import is_disk_full
-from kiwi_rag.stores.payload import SCHEMA
+from kiwi_rag.stores.payload import SCHEMA, Point
 from kiwi_rag.stores.qdrant_payload import DENSE, WORDS, equals, points_of
 from kiwi_rag.stores.server import (
     OTHER_NAME,
@@ -169,27 +170,27 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
         else:
             await self._call("delete_collection")
 
-    async def retrieve(self, ids: Sequence[str]) -> Sequence[models.Record]:
+    async def retrieve(self, ids: Sequence[str]) -> Sequence[Point]:
         """Return the points of some ids that exist."""
         found = await self._call("retrieve", ids, with_payload=True) if ids else []
-        return [point for point in found if (point.payload or {}).get(PARTITION, "") == self.partition]
+        return [point for point in map(_point, found) if point.payload.get(PARTITION, "") == self.partition]
 
-    async def search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[models.ScoredPoint]]:
+    async def search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[Point]]:
         """Return what each of the requests finds, best first."""
         scoped = [one.model_copy(update={"filter": self._scoped(one.filter)}) for one in requests]
         legs = await self._call("query_batch_points", scoped)
         if len(legs) != len(requests):
             raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
-        return [leg.points for leg in legs]
+        return [list(map(_point, leg.points)) for leg in legs]
 
-    async def scroll(self, condition: models.Filter, fields: bool | Sequence[str]) -> list[models.Record]:
+    async def scroll(self, condition: models.Filter, fields: bool | Sequence[str]) -> Sequence[Point]:
         """Return all points that match, page by page, with all or some fields of their payloads."""
-        found: list[models.Record] = []
+        found: list[Point] = []
         offset: Any = None
         condition = self._scoped(condition)
         while True:
             page, following = await self._call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
-            found += page
+            found += map(_point, page)
             if following is None or following == offset or not page:
                 return found
             offset = following
@@ -258,6 +259,10 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
             problems.append(f"Qdrant reports the collection as {state}")
         plan = "hnsw" if info.indexed_vectors_count else "exact"
         return CollectionModel(ours["fingerprint"], params.size, plan, missing, tuple(problems))
+
+
+def _point(found: Any) -> Point:
+    return Point(str(found.id), found.payload or {}, float(getattr(found, "score", math.nan)))
 
 
 @contextmanager

@@ -33,20 +33,11 @@ from weaviate.classes.query import Filter, MetadataQuery, Sort
 from kiwi_rag.errors import StoreBusy
 from kiwi_rag.lexical import SYMBOL, split_halves, swap_middle
 from kiwi_rag.model import Filters, ItemRef, StoreQuery
+from kiwi_rag.stores import weaviate_schema as schema
 from kiwi_rag.stores.base import Capabilities
-from kiwi_rag.stores.document_store import DocumentStore, DocumentWrite
-from kiwi_rag.stores.payload import DocumentHead, head_id
+from kiwi_rag.stores.document_store import LATER, DocumentStore, DocumentWrite
+from kiwi_rag.stores.payload import DocumentHead, Point, head_id
 from kiwi_rag.stores.weaviate_connection import AT_ONCE, WeaviateCollection, WeaviateConnection
-from kiwi_rag.stores.weaviate_schema import (
-    DENSE,
-    SEARCHED,
-    StoredObject,
-    head_object,
-    objects_of,
-    one_of,
-    passage_objects,
-    write_object,
-)
 
 NOTED_SECONDS = 120.0
 """A write that was noted so long ago was broken off; the next write of any document removes what it left."""
@@ -83,7 +74,7 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         path = ref.item_id
         if not await self._has(ref) or not (await self._read_heads([path]))[path].generation:
             return False
-        await self._collection.delete(objects_of("head", docId=head_id(path)))
+        await self._collection.delete(schema.objects_of("head", docId=head_id(path)))
         await self._sweep([path])
         return True
 
@@ -105,18 +96,16 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
             own = {one.path: _next_head(now[one.path], one) for one in writes}
             await self._replace(writes, own)
             await self._sweep(sorted(own), {head.generation for head in own.values()})
-        raise StoreBusy(
-            f"others keep removing what is written of {writes[0].path}", hint="let one machine index a file"
-        )
+        raise StoreBusy(f"others keep removing what is written of {writes[0].path}", hint=LATER)
 
     async def _replace(self, writes: Sequence[DocumentWrite], heads: Mapping[str, DocumentHead]) -> None:
         """Take the steps 2 to 4."""
-        await self._collection.upsert([write_object(head) for head in heads.values()])
+        await self._collection.upsert([schema.write_object(head) for head in heads.values()])
         project = self._collection.collection
-        passages = [o for one in writes for o in passage_objects(one.records, heads[one.path], project)]
+        passages = [o for one in writes for o in schema.passage_objects(one.records, heads[one.path], project)]
         for start in range(0, len(passages), _PASSAGES_AT_ONCE):
             await self._collection.upsert(passages[start : start + _PASSAGES_AT_ONCE])
-        await self._collection.upsert([head_object(heads[one.path], one.fields or {}, project) for one in writes])
+        await self._collection.upsert([schema.head_object(heads[one.path], one.fields, project) for one in writes])
 
     async def _sweep(self, paths: Sequence[str], own: Collection[str] = ()) -> None:
         """Take step 5; `own` are the generations whose writes end here.
@@ -130,21 +119,21 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         live = {str(note.payload.get("generation")) for note in notes if self._is_live(note)} - set(own)
         kept = live | {head.generation for head in (await self._read_heads(paths)).values()}
         ended = {str(note.payload.get("generation")) for note in notes} - live
-        documents = one_of("docId", list(map(head_id, paths)))
+        documents = schema.one_of("docId", list(map(head_id, paths)))
         for kind, generations in (("passage", set(there) - kept), ("write", ended)):
             if generations:
-                condition = objects_of(kind, None, documents, one_of("generation", sorted(generations)))
+                condition = schema.objects_of(kind, None, documents, schema.one_of("generation", sorted(generations)))
                 await self._collection.delete(condition)
 
     async def _generations(self, paths: Collection[str]) -> Mapping[str, int]:
         """Return the generations of some documents, with the number of their passages."""
-        documents = one_of("docId", list(map(head_id, paths)))
-        return await self._collection.groups("generation", objects_of("passage", None, documents))
+        documents = schema.one_of("docId", list(map(head_id, paths)))
+        return await self._collection.groups("generation", schema.objects_of("passage", None, documents))
 
-    async def _notes(self) -> Sequence[StoredObject]:
-        return await self._collection.find("fetch_objects", filters=objects_of("write"), limit=AT_ONCE)
+    async def _notes(self) -> Sequence[Point]:
+        return await self._collection.find("fetch_objects", filters=schema.objects_of("write"), limit=AT_ONCE)
 
-    def _is_live(self, note: StoredObject) -> bool:
+    def _is_live(self, note: Point) -> bool:
         at = note.payload.get("at")
         return isinstance(at, datetime) and at > datetime.now(UTC) - self._noted
 
@@ -154,17 +143,16 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         problem = f"{broken} writes broke off: the next write removes what they left"
         return [problem] if broken else [], bool(notes)
 
-    async def _heads(self, filters: Filters) -> Sequence[StoredObject]:
-        found: list[StoredObject] = []
+    async def _heads(self, filters: Filters) -> Sequence[Point]:
+        found: list[Point] = []
         order, last = Sort.by_property("position"), -1
-        while len(found) % _PAGE == 0:
-            condition = objects_of("head", filters, Filter.by_property("position").greater_than(last))
+        while True:
+            condition = schema.objects_of("head", filters, Filter.by_property("position").greater_than(last))
             page = await self._collection.find("fetch_objects", filters=condition, sort=order, limit=_PAGE)
             found += page
-            if not page:
-                break
+            if len(page) < _PAGE:
+                return found
             last = page[-1].payload["position"]
-        return found
 
     async def _terms_near(self, slips: Sequence[str]) -> Sequence[Sequence[str]]:
         """Return terms of some passages that have one which shares a half with a slip: Weaviate lists no vocabulary."""
@@ -173,24 +161,22 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
     async def _terms_like(self, slip: str) -> Sequence[str]:
         (begin, end), terms = split_halves(slip), Filter.by_property("terms")
         halves = Filter.any_of([terms.like(f"{begin}*"), terms.like(f"*{end}"), terms.equal(swap_middle(slip))])
-        condition, fields = objects_of("passage", None, halves), ["terms"]
-        found = await self._collection.find(
-            "fetch_objects", filters=condition, limit=_WORD_SAMPLE, return_properties=fields
-        )
+        options = {"filters": schema.objects_of("passage", None, halves), "return_properties": ["terms"]}
+        found = await self._collection.find("fetch_objects", limit=_WORD_SAMPLE, **options)
         counts = Counter(str(term) for passage in found for term in passage.payload.get("terms") or ())
         return [term for term, _ in counts.most_common()]
 
-    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[StoredObject]]:
+    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
         fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)]
-        shared = {"filters": objects_of("passage", query.filters, *fresh), "limit": max(1, query.depth)}
+        shared = {"filters": schema.objects_of("passage", query.filters, *fresh), "limit": max(1, query.depth)}
         shared |= {"return_properties": ["item_id", "generation", "passage"]}
         shared |= {"return_metadata": MetadataQuery(distance=True, score=True)}
-        legs = [self._collection.find("near_vector", query.vector.tolist(), target_vector=DENSE, **shared)]
+        legs = [self._collection.find("near_vector", query.vector.tolist(), target_vector=schema.DENSE, **shared)]
         if query.terms:
             # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words. Weaviate multiplies the
             # weight of a word by how often the query has it.
             terms = [t for t in query.terms for _ in range(len(query.terms) if t.startswith(SYMBOL) else 1)]
-            legs.append(self._collection.find("bm25", " ".join(terms), query_properties=[SEARCHED], **shared))
+            legs.append(self._collection.find("bm25", " ".join(terms), query_properties=[schema.SEARCHED], **shared))
         return await asyncio.gather(*legs)
 
 

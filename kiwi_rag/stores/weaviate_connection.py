@@ -23,7 +23,7 @@ from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.retry import READING, WRITING
-from kiwi_rag.stores.payload import SCHEMA
+from kiwi_rag.stores.payload import SCHEMA, Point
 from kiwi_rag.stores.server import (
     OTHER_NAME,
     CollectionModel,
@@ -32,7 +32,7 @@ from kiwi_rag.stores.server import (
     ServerProduct,
     quoted,
 )
-from kiwi_rag.stores.weaviate_schema import StoredObject, class_name, class_options, find_differences, objects_of
+from kiwi_rag.stores.weaviate_schema import class_name, class_options, find_differences, objects_of, read_point
 
 MIN_SERVER = (1, 29)
 """Counts and sums over gRPC came with Weaviate 1.29."""
@@ -186,14 +186,14 @@ class WeaviateCollection(ServerCollection[WeaviateConnection]):
         found = await self._aggregate(condition, group_by=GroupByAggregate(prop=field, limit=AT_ONCE))
         return {str(group.grouped_by.value): int(group.total_count or 0) for group in found.groups}
 
-    async def retrieve(self, ids: Sequence[str]) -> Sequence[StoredObject]:
+    async def retrieve(self, ids: Sequence[str]) -> Sequence[Point]:
         """Return the objects of some ids that exist."""
         return await self.find("fetch_objects_by_ids", list(ids), limit=len(ids)) if ids else []
 
-    async def find(self, method: str, *arguments: Any, **options: Any) -> Sequence[StoredObject]:
+    async def find(self, method: str, *arguments: Any, **options: Any) -> Sequence[Point]:
         """Return the objects that a query of the client finds."""
         found = await self._call(lambda c: getattr(c.query, method)(*arguments, **options))
-        return [StoredObject.of(one) for one in found.objects]
+        return list(map(read_point, found.objects))
 
     async def _aggregate(self, condition: Any, **options: Any) -> Any:
         return await self._call(lambda c: c.aggregate.over_all(filters=condition, **options))

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -48,8 +49,7 @@ _PLAIN = (
     "projectId", "filePath", "commitSha", "chunkRange", "title", "language", "passage", "digest", "content_sha256",
     "envelope", "policy", "metadata",
 )  # fmt: skip
-Shape = tuple[DataType, Tokenization | None, bool, bool]
-SHAPES: Mapping[str, Shape] = {
+SHAPES: Mapping[str, tuple[DataType, Tokenization | None, bool, bool]] = {
     **dict.fromkeys(_KEYWORDS, (DataType.TEXT, Tokenization.FIELD, True, False)),
     **dict.fromkeys(("folders", "tags", "terms"), (DataType.TEXT_ARRAY, Tokenization.FIELD, True, False)),
     # Kiwi's own terms, separated by spaces: words find stems and parts of identifiers as in every other store.
@@ -90,41 +90,20 @@ def class_options(description: Mapping[str, Any]) -> dict[str, Any]:
 def find_differences(config: Any) -> list[str]:
     """Return in which properties and vectors a class is not as Kiwi makes it."""
     found = {p.name: (p.data_type, p.tokenization, p.index_filterable, p.index_searchable) for p in config.properties}
-    wrong = [
-        f"{name} is {_words(found.get(name))} in place of {_words(shape)}"
-        for name, shape in SHAPES.items()
-        if found.get(name) != shape
-    ]
+    wrong = {name: name in found for name, shape in SHAPES.items() if found.get(name) != shape}
     vector = (config.vector_config or {}).get(DENSE)
-    distance = getattr(vector and vector.vector_index_config, "distance_metric", None)
-    return (
-        wrong if distance == VectorDistances.COSINE else [*wrong, f"the vectors {DENSE!r} are not compared by cosine"]
-    )
+    if vector is None or getattr(vector.vector_index_config, "distance_metric", None) != VectorDistances.COSINE:
+        wrong[DENSE] = vector is not None
+    return [f"{name!r} is {'of another kind' if is_there else 'missing'}" for name, is_there in wrong.items()]
 
 
-def _words(shape: Shape | None) -> str:
-    kind, tokens, filters, words = shape or ("missing", None, False, False)
-    flags = {tokens and f"by {tokens.value}": tokens, "filterable": filters, "searchable": words}
-    return " ".join([str(getattr(kind, "value", kind)), *(str(flag) for flag, is_set in flags.items() if is_set)])
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object that was read: its id, its properties, and its cosine or its score by words where it was found."""
-
-    id: str
-    payload: Mapping[str, Any]
-    score: float
-
-    @classmethod
-    def of(cls, found: Any) -> StoredObject:
-        """Return an object of the client."""
-        fields = {name: value for name, value in found.properties.items() if value is not None}
-        fields |= {name: _parse(fields[name]) for name in ("passage", "envelope") if name in fields}
-        distance, score = found.metadata.distance, found.metadata.score
-        return cls(
-            str(found.uuid), fields, float("nan" if score is None else score) if distance is None else 1 - distance
-        )
+def read_point(found: Any) -> payload.Point:
+    """Return an object of the client."""
+    fields = {name: value for name, value in found.properties.items() if value is not None}
+    fields |= {name: _parse(fields[name]) for name in ("passage", "envelope") if name in fields}
+    distance, score = found.metadata.distance, found.metadata.score
+    score = score if distance is None else 1.0 - distance
+    return payload.Point(str(found.uuid), fields, math.nan if score is None else score)
 
 
 def _parse(text: object) -> object:
