@@ -82,16 +82,18 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         """Take the steps until every document is as written, or another writer has replaced it."""
         writes = list({one.path: one for one in writes}.values())
         own: dict[str, DocumentHead] = {}
+        replaced: set[str] = set()
         for _ in range(_TRIES):
             now = await self._read_heads([one.path for one in writes])
             counts = await self._generations(now)
-            replaced = {path for path, head in own.items() if head.generation != now[path].generation}
+            replaced |= {path for path, head in now.items() if path in own and head.generation != own[path].generation}
             whole = {path for path, head in now.items() if counts.get(head.generation, 0) == head.of}
             same = {one.path for one in writes if one.state == now[one.path].state}
             writes = [one for one in writes if one.path not in replaced | (whole & same)]
             if not writes:
                 broken = {str(note.payload.get("item_id")) for note in await self._notes() if not self._is_live(note)}
-                await self._sweep(sorted(broken))
+                # The other writer may have taken the passages here for those of a write under way.
+                await self._sweep(sorted(broken | replaced))
                 return
             own = {one.path: _next_head(now[one.path], one) for one in writes}
             await self._replace(writes, own)
