@@ -71,7 +71,8 @@ class StandIn:
 
 def _handler(server: StandIn) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.0"
+        protocol_version = "HTTP/1.1"  # connections are kept
+        wbufsize = -1  # headers and body in one packet
 
         def log_message(self, *_: object) -> None:
             pass

@@ -143,7 +143,9 @@ async def versioned(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         yield empty
 
 
-_ON_SERVERS = [pytest.param(("document", name), id=f"document-{name}") for name in _SERVERS]
+_ON_SERVERS = [
+    pytest.param(("document", name), id=f"document-{name}") for name in ("qdrant", "qdrant-server", "weaviate")
+]
 
 
 @pytest.fixture(params=[*places("item"), *_ON_SERVERS])

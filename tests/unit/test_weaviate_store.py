@@ -212,7 +212,7 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
 
 
 @pytest.mark.parametrize("noted_seconds", [weaviate.NOTED_SECONDS, 0])
-@pytest.mark.parametrize("seed", range(size(12)))
+@pytest.mark.parametrize("seed", range(size(8)))
 async def test_writers_that_meet_everywhere_leave_every_document_whole(
     server: WeaviateServer, seed: int, noted_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
