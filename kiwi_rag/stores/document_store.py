@@ -60,6 +60,20 @@ class DocumentStore(ABC, Generic[CollectionT]):
     capabilities: Capabilities
     _collection: CollectionT
 
+    async def ensure_created(self, fingerprint: str, dimension: int) -> None:
+        """Create the collection for an embedding model where it is missing, or check the one that is there.
+
+        Raises
+        ------
+        StoreCorrupt
+            When Kiwi did not make it like this; the message says what differs.
+        FingerprintMismatch
+            When it was made for another model or dimension.
+        StoreUnreachable, StoreRefused, StoreError
+            When the server does not become ready, or does not do it.
+        """
+        await self._collection.ensure_created(fingerprint, dimension)
+
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
         """Store admitted documents, replacing what was there; nothing if it is the same.
 
@@ -74,7 +88,7 @@ class DocumentStore(ABC, Generic[CollectionT]):
         """
         writes = [DocumentWrite.of(records) for records in entries]
         for model in dict.fromkeys((records[0].fingerprint, len(records[0].vector)) for records in entries):
-            await self._collection.ensure_created(*model)
+            await self.ensure_created(*model)
         if writes:
             await self._write(writes)
 

@@ -149,11 +149,8 @@ class QdrantVectorStore(DocumentStore[QdrantCollection]):
 
     async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
         limit = max(1, query.depth)
-        shared: dict[str, Any] = {
-            "filter": await self._passages_of(query.filters),
-            "limit": limit,
-            "with_payload": ["item_id", "generation", "passage"],
-        }
+        shared: dict[str, Any] = {"filter": await self._passages_of(query.filters), "limit": limit}
+        shared["with_payload"] = ["item_id", "generation", "passage"]
         # Local mode is always exact, and warns when it gets parameters of an index.
         params = None if self._collection.is_local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
         requests = [models.QueryRequest(query=query.vector.tolist(), using=DENSE, params=params, **shared)]

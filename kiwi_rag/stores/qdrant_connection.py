@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import BaseModel
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
@@ -23,16 +24,9 @@ from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.storage.sqlite import is_disk_full
+from kiwi_rag.stores import server
 from kiwi_rag.stores.payload import SCHEMA, Point
 from kiwi_rag.stores.qdrant_payload import DENSE, WORDS, equals, points_of
-from kiwi_rag.stores.server import (
-    OTHER_NAME,
-    CollectionModel,
-    ServerCollection,
-    ServerConnection,
-    ServerProduct,
-    quoted,
-)
 
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
@@ -51,10 +45,10 @@ INDEXES: Mapping[str, str] = {
 _ANSWER_SECONDS = 30
 _MAX_FACETS = 100_000
 _PAGE = 500
-_QDRANT = ServerProduct("Qdrant", "KIWI_QDRANT_URL", "KIWI_QDRANT_API_KEY", "https://<host>:6333")
+_QDRANT = server.ServerProduct("Qdrant", "KIWI_QDRANT_URL", "KIWI_QDRANT_API_KEY", "https://<host>:6333")
 
 
-class QdrantConnection(ServerConnection[AsyncQdrantClient]):
+class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
     """The connection to Qdrant, opened at its first use; several stores may share one.
 
     Parameters
@@ -92,7 +86,9 @@ class QdrantConnection(ServerConnection[AsyncQdrantClient]):
     async def _connect(self) -> AsyncQdrantClient:
         client = self._new_client()
         try:
-            await self._check_version(client)
+            if not self.local:
+                self.version = server.quoted(str((await client.info()).version), self._key)
+                _QDRANT.check_version(self.version, MIN_SERVER, "for conditional updates")
         except BaseException:
             await client.close()
             raise
@@ -109,22 +105,11 @@ class QdrantConnection(ServerConnection[AsyncQdrantClient]):
                 raise StoreBusy("another process has this folder of Qdrant's open", hint=hint) from error
         # The key goes as the header that it is: as `api_key` the client would warn of http on this machine.
         headers = {"api-key": self._key} if self._key else None
-        return AsyncQdrantClient(
-            url=self._location,
-            headers=headers,
-            timeout=self._seconds,
-            check_compatibility=False,
-            verify=httpx_certificates(),
-        )
-
-    async def _check_version(self, client: AsyncQdrantClient) -> None:
-        if self.local:
-            return
-        self.version = quoted(str((await client.info()).version), self._key)
-        _QDRANT.check_version(self.version, MIN_SERVER, "for conditional updates")
+        options: dict[str, Any] = {"timeout": self._seconds, "verify": httpx_certificates()}
+        return AsyncQdrantClient(url=self._location, headers=headers, check_compatibility=False, **options)
 
 
-class QdrantCollection(ServerCollection[QdrantConnection]):
+class QdrantCollection(server.ServerCollection[QdrantConnection]):
     """A collection, or one of several partitions of it.
 
     With a `partition` every request is limited to its points: all data passes through the methods of this class.
@@ -138,7 +123,7 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
         self.is_local = connection.local
         self._indexes = {**INDEXES, **({PARTITION: "keyword"} if partition else {})}
 
-    async def ensure_created(self, fingerprint: str, dimension: int) -> CollectionModel:
+    async def ensure_created(self, fingerprint: str, dimension: int) -> server.CollectionModel:
         """Create the collection and its indexes where they are missing; `FingerprintMismatch` if its model differs."""
         model = await super().ensure_created(fingerprint, dimension)
         for key in model.missing_indexes:
@@ -150,9 +135,6 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
 
     async def _check_exists(self, pauses: Sequence[float]) -> bool:
         return bool(await self._call("collection_exists", pauses=pauses))
-
-    async def _read_model(self) -> CollectionModel:
-        return self._read(await self._call("get_collection"))
 
     async def _create(self, fingerprint: str, dimension: int) -> None:
         # Qdrant's IDF is that of the whole collection; one that holds partitions gets each one's own with the query.
@@ -166,7 +148,7 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
 
     async def _drop(self) -> None:
         if self.partition:
-            await self.update(models.DeleteOperation(delete=models.FilterSelector(filter=self._scoped(None))))
+            await self.update(models.DeleteOperation(delete=models.FilterSelector(filter=models.Filter())))
         else:
             await self._call("delete_collection")
 
@@ -177,8 +159,7 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
 
     async def search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[Point]]:
         """Return what each of the requests finds, best first."""
-        scoped = [one.model_copy(update={"filter": self._scoped(one.filter)}) for one in requests]
-        legs = await self._call("query_batch_points", scoped)
+        legs = await self._call("query_batch_points", list(requests))
         if len(legs) != len(requests):
             raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
         return [list(map(_point, leg.points)) for leg in legs]
@@ -187,7 +168,6 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
         """Return all points that match, page by page, with all or some fields of their payloads."""
         found: list[Point] = []
         offset: Any = None
-        condition = self._scoped(condition)
         while True:
             page, following = await self._call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
             found += map(_point, page)
@@ -197,11 +177,11 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
 
     async def count(self, condition: models.Filter) -> int:
         """Return how many points match, exactly."""
-        return int((await self._call("count", self._scoped(condition), exact=True)).count)
+        return int((await self._call("count", condition, exact=True)).count)
 
     async def facet(self, key: str, condition: models.Filter, limit: int = _MAX_FACETS) -> Mapping[Any, int]:
         """Return the most frequent values of a field among the points that match, with how many have each."""
-        facet = await self._call("facet", key, self._scoped(condition), limit, exact=True)
+        facet = await self._call("facet", key, condition, limit, exact=True)
         return {hit.value: hit.count for hit in facet.hits}
 
     async def sum(self, key: str, condition: models.Filter) -> tuple[int, int]:
@@ -214,51 +194,43 @@ class QdrantCollection(ServerCollection[QdrantConnection]):
 
     async def update(self, *operations: models.UpdateOperation) -> None:
         """Apply operations in their order; every one of them may be applied twice, should an answer be lost."""
-        strong, scoped = models.WriteOrdering.STRONG, [self._scoped_operation(one) for one in operations]
-        await self._call("batch_update_points", scoped, wait=True, ordering=strong, pauses=WRITING)
+        strong = models.WriteOrdering.STRONG
+        await self._call("batch_update_points", list(operations), wait=True, ordering=strong, pauses=WRITING)
 
     async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Return what a method of the client returns for this collection; see `QdrantConnection.call`."""
-        return await self.connection.call(method, self.name, *arguments, **options)
+        """Return what a method of the client returns for this collection, or partition; see `QdrantConnection.call`."""
+        scoped = map(self._scoped, arguments) if self.partition else arguments
+        return await self.connection.call(method, self.name, *scoped, **options)
 
-    def _scoped(self, condition: Any) -> Any:
-        if not self.partition:
-            return condition
-        return models.Filter(must=[equals(PARTITION, self.partition), *([condition] if condition is not None else [])])
+    def _scoped(self, value: Any) -> Any:
+        """Limit conditions, and whatever holds one, to the partition; points that are added belong to it."""
+        if isinstance(value, models.Filter):
+            return models.Filter(must=[equals(PARTITION, self.partition), value])
+        if isinstance(value, models.PointStruct):
+            return value.model_copy(update={"payload": {**(value.payload or {}), PARTITION: self.partition}})
+        if isinstance(value, BaseModel):
+            return value.model_copy(update={name: self._scoped(part) for name, part in value})
+        return [self._scoped(one) for one in value] if isinstance(value, list) else value
 
-    def _scoped_operation(self, operation: Any) -> Any:
-        """Limit an operation to the partition: what it changes, and what it adds."""
-        if not self.partition:
-            return operation
-        if isinstance(operation, models.UpsertOperation):
-            added: Any = operation.upsert
-            own = [
-                p.model_copy(update={"payload": {**(p.payload or {}), PARTITION: self.partition}}) for p in added.points
-            ]
-            changes = {"points": own, "update_filter": self._scoped(added.update_filter)}
-            return models.UpsertOperation(upsert=added.model_copy(update=changes))
-        name, selector = next(iter(operation))  # of a condition: set_payload, delete
-        scoped = selector.model_copy(update={"filter": self._scoped(selector.filter)})
-        return operation.model_copy(update={name: scoped})
-
-    def _read(self, info: models.CollectionInfo) -> CollectionModel:
+    async def _read_model(self) -> server.CollectionModel:
+        info = await self._call("get_collection")
         ours = (info.config.metadata or {}).get("kiwi")
         dense = info.config.params.vectors
         params = dense.get(DENSE) if isinstance(dense, Mapping) else None
         if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
-            raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=OTHER_NAME)
+            raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=server.OTHER_NAME)
         if bool(ours.get("partitions")) != bool(self.partition):
             kind = "one index alone" if self.partition else "the partitions of KIWI_QDRANT_COLLECTION"
             raise StoreCorrupt(f"the collection {self.name!r} holds {kind}", hint="name another one")
         if ours.get("schema") != SCHEMA:
-            raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=OTHER_NAME)
+            raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=server.OTHER_NAME)
         # Local mode compares every point and has no indexes.
         missing = () if self.is_local else tuple(key for key in self._indexes if key not in info.payload_schema)
         problems = [f"payload indexes are missing: {', '.join(missing)}"] if missing else []
         if (state := str(info.status.value)) in {"red", "grey"}:
             problems.append(f"Qdrant reports the collection as {state}")
         plan = "hnsw" if info.indexed_vectors_count else "exact"
-        return CollectionModel(ours["fingerprint"], params.size, plan, missing, tuple(problems))
+        return server.CollectionModel(ours["fingerprint"], params.size, plan, missing, tuple(problems))
 
 
 def _point(found: Any) -> Point:
@@ -292,28 +264,30 @@ def translate_errors(secret: str = "") -> Iterator[None]:
     except ResponseHandlingException as error:
         raise _of_transport(error, secret) from None
     except QdrantException as error:  # 429 with a time to wait
-        raise StoreUnreachable(f"Qdrant has too much to do: {quoted(str(error), secret)}", transient=True) from None
+        raise StoreUnreachable(
+            f"Qdrant has too much to do: {server.quoted(str(error), secret)}", transient=True
+        ) from None
     except (OSError, sqlite3.Error) as error:
         if is_disk_full(error):
             raise StoreFull(hint="free some space and run it again") from error
-        raise StoreError(f"Qdrant's folder cannot be used: {quoted(str(error))}") from error
+        raise StoreError(f"Qdrant's folder cannot be used: {server.quoted(str(error))}") from error
     except json.JSONDecodeError:
         raise _QDRANT.unknown() from None
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
         # Local mode raises these where a server would reject the call; parsing another server's answer does too.
-        raise StoreError(f"Qdrant failed: {quoted(str(error), secret) or type(error).__name__}") from None
+        raise StoreError(f"Qdrant failed: {server.quoted(str(error), secret) or type(error).__name__}") from None
 
 
 def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:
     reason = error.reason_phrase
     with suppress(ValueError, LookupError, TypeError):
         reason = str(error.structured()["status"]["error"])
-    return _QDRANT.of_status(error.status_code or 0, f"HTTP {error.status_code}, {quoted(reason, secret)}")
+    return _QDRANT.of_status(error.status_code or 0, f"HTTP {error.status_code}, {server.quoted(reason, secret)}")
 
 
 def _of_transport(error: ResponseHandlingException, secret: str) -> StoreError:
     if not isinstance(error.source, httpx.TransportError):
         return _QDRANT.unknown()
     late = isinstance(error.source, httpx.TimeoutException)
-    reason = quoted(str(error.source), secret) or type(error.source).__name__
+    reason = server.quoted(str(error.source), secret) or type(error.source).__name__
     return _QDRANT.unreachable(f"{'took too long to answer' if late else 'cannot be reached'}: {reason}")

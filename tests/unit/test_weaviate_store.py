@@ -101,7 +101,7 @@ async def test_a_class_is_made_once_as_specified_and_checked_afterwards(server: 
     assert "no class KiwiDocument_shared yet" in (await store.status()).problems[0]
     assert not server.classes, "reading makes nothing"
     for _ in range(2):
-        await store._collection.ensure_created(FINGERPRINT, 384)
+        await store.ensure_created(FINGERPRINT, 384)
     schema = server.classes[CLASS].schema
     properties = {one["name"]: one for one in schema["properties"]}
     assert {"docId", SEARCHED := "searchText", "projectId", "filePath", "commitSha", "chunkRange", "title",
@@ -112,12 +112,12 @@ async def test_a_class_is_made_once_as_specified_and_checked_afterwards(server: 
     assert [seen.method for seen in server.seen if seen.path == "/v1/schema"] == ["POST"]
     for model in (("other/1/384", 384), (FINGERPRINT, 512)):
         with pytest.raises(FingerprintMismatch):
-            await store._collection.ensure_created(*model)
+            await store.ensure_created(*model)
 
     properties["terms"]["tokenization"] = "word"
     schema["properties"].remove(properties["service"])
     schema["vectorConfig"]["dense"]["vectorIndexConfig"]["distance"] = "dot"
-    for call in (store._collection.ensure_created(FINGERPRINT, 384), store.put([batch(OLD)]), store.list(Filters())):
+    for call in (store.ensure_created(FINGERPRINT, 384), store.put([batch(OLD)]), store.list(Filters())):
         with pytest.raises(StoreCorrupt) as caught:
             await call
         told = "'service' is missing; 'terms' is of another kind; 'dense' is of another kind"
