@@ -261,21 +261,22 @@ async def test_a_reader_between_the_steps_of_a_writer_sees_the_old_document_whol
 
     async def looking(write: Callable[[], Awaitable[Any]]) -> None:
         await write()
-        asked = query("zebra", await reader.statistics(["zebra"]), seed=len(NEW[0]), depth=1)
+        asked = query("zebra", await reader.statistics(["zebra"]), seed=50, depth=1)
         found = await reader.search(asked)
         looked.append({c.passage.text for c in found.items})
         assert (await reader.status()).problems == ()
 
     around(monkeypatch, store, looking)
-    await store.put([records_of(document("acme/deploy", ["zebra zebra", "zebra zebra zebra"]), seed=11)])
+    await store.put([records_of(document("acme/deploy", ["zebra zebra", "zebra zebra zebra"]), seed=50)])
     new = {"zebra zebra", "zebra zebra zebra"}
     assert [bool(texts & new) for texts in looked] == [False, False, True, True, True]
     assert all(texts and texts <= set(OLD) for texts in looked[:2])
     await connection.close()
 
 
+@pytest.mark.parametrize(("at", "after"), [(2, True), (3, True), (4, False)])  # passages, head, the note's removal
 async def test_of_two_writers_the_later_head_counts_and_the_first_does_not_write_again(
-    server: WeaviateServer, monkeypatch: pytest.MonkeyPatch
+    server: WeaviateServer, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = connect(server)
     first, second = (WeaviateVectorStore(connection, "shared") for _ in range(2))
@@ -284,14 +285,16 @@ async def test_of_two_writers_the_later_head_counts_and_the_first_does_not_write
     async def overtaken(write: Callable[[], Awaitable[Any]]) -> None:
         nonlocal number
         number += 1
-        await write()
-        if number == 3:  # the head
-            await second.put([batch(NEW)])
+        if number != at:
+            return await write()
+        for step in (write, lambda: second.put([batch(NEW)]))[:: 1 if after else -1]:
+            await step()
 
     around(monkeypatch, first, overtaken)
     await first.put([batch(OLD)])
-    assert await seen_by_a_reader(second) == sorted(NEW)
-    assert kinds(server) == {"head": 1, "passage": 2}
+    texts = OLD if at == 2 else NEW
+    assert await seen_by_a_reader(second) == sorted(texts)
+    assert kinds(server) == {"head": 1, "passage": len(texts)}
     await connection.close()
 
 
