@@ -85,11 +85,6 @@ class ServerProduct:
         hint = f"is the server running? check {self.url}"
         return StoreUnreachable(f"{self.name} {what}", hint=hint, transient=True)
 
-    def refused(self, said: str) -> StoreRefused:
-        """Return the error of a server that does not accept the key."""
-        hint = f"check {self.key}, and what it may do: writing needs a key that may write"
-        return StoreRefused(f"{self.name} did not accept the key: {said}", hint=hint)
-
     def unknown(self) -> StoreError:
         """Return the error of what is no server of this kind."""
         return StoreError(f"what answered is not a {self.name} server", hint=f"check {self.url}: {self.example}")
@@ -97,7 +92,8 @@ class ServerProduct:
     def of_status(self, status: int, said: str) -> StoreError:
         """Return the error that an HTTP status stands for."""
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return self.refused(said)
+            hint = f"check {self.key}, and what it may do: writing needs a key that may write"
+            return StoreRefused(f"{self.name} did not accept the key: {said}", hint=hint)
         if status == HTTPStatus.INSUFFICIENT_STORAGE:
             return StoreFull(
                 f"the disk of the {self.name} server is full: {said}", hint="its operator has to make room"

@@ -169,7 +169,7 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         return [term for term, _ in counts.most_common()]
 
     async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
-        fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)]
+        fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)[:_PAGE]]
         shared = {"filters": schema.objects_of("passage", query.filters, *fresh), "limit": max(1, query.depth)}
         shared |= {"return_properties": ["item_id", "generation", "passage"]}
         shared |= {"return_metadata": MetadataQuery(distance=True, score=True)}

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import SplitResult
+from urllib.request import getproxies
 
 import httpx
 from grpc import StatusCode
@@ -23,15 +24,8 @@ from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.retry import READING, WRITING
+from kiwi_rag.stores import server
 from kiwi_rag.stores.payload import SCHEMA, Point
-from kiwi_rag.stores.server import (
-    OTHER_NAME,
-    CollectionModel,
-    ServerCollection,
-    ServerConnection,
-    ServerProduct,
-    quoted,
-)
 from kiwi_rag.stores.weaviate_schema import class_name, class_options, find_differences, objects_of, read_point
 
 MIN_SERVER = (1, 29)
@@ -41,11 +35,11 @@ STARTING = (*WRITING, 4.0, 8.0)
 AT_ONCE = 10_000
 """What a server finds or deletes at once unless configured otherwise (``QUERY_MAXIMUM_RESULTS``)."""
 _ANSWER_SECONDS = 30
-_WEAVIATE = ServerProduct("Weaviate", "KIWI_WEAVIATE_URL", "KIWI_WEAVIATE_API_KEY", "https://<host>:8080")
+_WEAVIATE = server.ServerProduct("Weaviate", "KIWI_WEAVIATE_URL", "KIWI_WEAVIATE_API_KEY", "https://<host>:8080")
 _GRPC = "KIWI_WEAVIATE_GRPC_URL"
 
 
-class WeaviateConnection(ServerConnection[WeaviateAsyncClient]):
+class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
     """The connection to Weaviate, opened at its first use; several stores may share one.
 
     Parameters
@@ -71,6 +65,7 @@ class WeaviateConnection(ServerConnection[WeaviateAsyncClient]):
         self._grpc = _WEAVIATE.check_url(grpc_url or _grpc_address(self._rest), api_key, _GRPC)
         self._key = _WEAVIATE.check_key(api_key)
         self.seconds = seconds
+        self._trust_env = self._rest.hostname not in server.LOOPBACK  # proxies do not reach this machine
         super().__init__()
 
     @contextmanager
@@ -90,29 +85,30 @@ class WeaviateConnection(ServerConnection[WeaviateAsyncClient]):
             yield
         except exceptions.UnexpectedStatusCodeError as error:  # also of gRPC, for what a key may not do
             status = 403 if isinstance(error, exceptions.InsufficientPermissionsError) else error.status_code
-            raise _WEAVIATE.of_status(status, quoted(str(error), self._key)) from None  # the cause quotes the answer
+            raise _WEAVIATE.of_status(status, server.quoted(str(error), self._key)) from None  # as the cause quotes all
         except (TimeoutError, exceptions.WeaviateTimeoutError, httpx.TimeoutException):
-            raise _WEAVIATE.unreachable("took too long to answer") from None
+            raise _WEAVIATE.unreachable(f"took too long to answer; check {_GRPC}, too") from None
         except (exceptions.WeaviateConnectionError, httpx.TransportError, OSError) as error:
-            raise _WEAVIATE.unreachable(f"cannot be reached: {quoted(str(error), self._key)}") from None
+            raise _WEAVIATE.unreachable(f"cannot be reached: {server.quoted(str(error), self._key)}") from None
         except exceptions.WeaviateBaseError as error:
-            raise _of_code(_grpc_code(error), quoted(error.message, self._key)) from None
+            raise _of_code(_grpc_code(error), server.quoted(error.message, self._key)) from None
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
             raise _WEAVIATE.unknown() from None
 
     async def _connect(self) -> WeaviateAsyncClient:
         await self._check_ready()
         logging.getLogger("weaviate-client").disabled = True  # its messages quote whole objects
+        timeout = Timeout(query=self.seconds, insert=self.seconds)
         client = use_async_with_custom(
             *_parts(self._rest),
             *_parts(self._grpc),
             auth_credentials=Auth.api_key(self._key) if self._key else None,
-            additional_config=AdditionalConfig(timeout=Timeout(query=self.seconds, insert=self.seconds)),
+            additional_config=AdditionalConfig(timeout=timeout, trust_env=self._trust_env),
             skip_init_checks=True,
         )
         try:
             await client.connect()
-            self.version = quoted(str((await client.get_meta())["version"]), self._key)
+            self.version = server.quoted(str((await client.get_meta())["version"]), self._key)
             _WEAVIATE.check_version(self.version, MIN_SERVER, "for counts over gRPC")
         except BaseException:
             await client.close()
@@ -121,10 +117,14 @@ class WeaviateConnection(ServerConnection[WeaviateAsyncClient]):
 
     async def _check_ready(self) -> None:
         """Raise unless the server is ready, and something listens where its gRPC interface should."""
-        async with httpx.AsyncClient(verify=httpx_certificates(), timeout=self.seconds, trust_env=False) as client:
-            status = (await client.get(f"{self._rest.geturl().rstrip('/')}/v1/.well-known/ready")).status_code
+        options: dict[str, Any] = {"timeout": self.seconds, "trust_env": self._trust_env}
+        async with httpx.AsyncClient(verify=httpx_certificates(), **options) as client:
+            address = f"{self._rest.scheme}://{self._rest.netloc}/v1/.well-known/ready"
+            status = (await client.get(address)).status_code
         if status != 200:
             raise _WEAVIATE.of_status(status, f"HTTP {status}, it is not ready")
+        if self._trust_env and getproxies():
+            return  # it may be reached through one of them alone
         host, port, _ = _parts(self._grpc)
         try:
             _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), self.seconds)
@@ -144,7 +144,7 @@ def _parts(address: SplitResult) -> tuple[str, int, bool]:
     return address.hostname or "", address.port or (443 if secure else 80), secure
 
 
-class WeaviateCollection(ServerCollection[WeaviateConnection]):
+class WeaviateCollection(server.ServerCollection[WeaviateConnection]):
     """The class of a collection of documents."""
 
     of = staticmethod(objects_of)
@@ -158,7 +158,7 @@ class WeaviateCollection(ServerCollection[WeaviateConnection]):
         """Store objects, replacing those of the same ids; `StoreError` if the server does not take one of them."""
         done = await self._call(lambda c: c.data.insert_many(objects), WRITING)
         for error in done.errors.values():
-            raise StoreError(f"Weaviate did not store {len(done.errors)} objects: {quoted(error.message)}")
+            raise StoreError(f"Weaviate did not store {len(done.errors)} objects: {server.quoted(error.message)}")
 
     async def delete(self, condition: Any) -> None:
         """Delete all objects that match."""
@@ -216,7 +216,7 @@ class WeaviateCollection(ServerCollection[WeaviateConnection]):
     async def _drop(self) -> None:
         await self.connection.attempt(lambda c: c.collections.delete(self.name))
 
-    async def _read_model(self) -> CollectionModel:
+    async def _read_model(self) -> server.CollectionModel:
         config = await self._call(lambda c: c.config.get())
         try:
             ours = json.loads(config.description)["kiwi"]
@@ -224,11 +224,11 @@ class WeaviateCollection(ServerCollection[WeaviateConnection]):
         except (ValueError, LookupError, TypeError, RecursionError):
             about = None, "", "", 0
         if about[:2] != (SCHEMA, self.collection):
-            raise StoreCorrupt(f"Kiwi did not make the {self.label}, or another version did", hint=OTHER_NAME)
+            raise StoreCorrupt(f"Kiwi did not make the {self.label}, or another version did", hint=server.OTHER_NAME)
         if wrong := find_differences(config):
             shown = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-            raise StoreCorrupt(f"the {self.label} was changed: {shown}", hint=OTHER_NAME)
-        return CollectionModel(about[2], about[3], "hnsw")
+            raise StoreCorrupt(f"the {self.label} was changed: {shown}", hint=server.OTHER_NAME)
+        return server.CollectionModel(about[2], about[3], "hnsw")
 
 
 def _of_code(code: Any, said: str) -> StoreError:
