@@ -10,7 +10,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from kiwi_rag.embedding.endpoint import httpx_certificates
-from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.storage.sqlite import is_disk_full
 from kiwi_rag.stores import server
@@ -79,9 +79,38 @@ class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
         """Return what a method of the client returns; see `attempt`."""
         return await self.attempt(lambda client: getattr(client, method)(*arguments, **options), pauses)
 
-    def translate_errors(self) -> AbstractContextManager[None]:
-        """Translate what qdrant-client raises."""
-        return translate_errors(self._key)
+    @contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """Translate what qdrant-client raises inside the block, which must hold only calls of it.
+
+        Raises
+        ------
+        StoreUnreachable
+            When no server answers, or none in time; ``transient`` says that it may in a moment.
+        StoreRefused
+            When the server does not accept the key.
+        StoreFull
+            When the disk is full.
+        StoreError
+            When the server rejects the call, or what answers is not a Qdrant server.
+        """
+        try:
+            yield
+        except UnexpectedResponse as error:
+            raise _of_response(error, self._key) from None  # the cause quotes the whole answer
+        except ResponseHandlingException as error:
+            raise _of_transport(error, self._key) from None
+        except QdrantException as error:  # 429 with a time to wait
+            raise _QDRANT.unreachable(f"has too much to do: {server.quoted(str(error), self._key)}") from None
+        except (OSError, sqlite3.Error) as error:
+            if is_disk_full(error):
+                raise StoreFull(hint="free some space and run it again") from error
+            raise StoreError(f"Qdrant's folder cannot be used: {server.quoted(str(error))}") from error
+        except json.JSONDecodeError:
+            raise _QDRANT.unknown() from None
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+            # Local mode raises these where a server would reject the call; parsing another server's answer does too.
+            raise StoreError(f"Qdrant failed: {server.quoted(str(error), self._key) or type(error).__name__}") from None
 
     async def _connect(self) -> AsyncQdrantClient:
         client = self._new_client()
@@ -235,47 +264,6 @@ class QdrantCollection(server.ServerCollection[QdrantConnection]):
 
 def _point(found: Any) -> Point:
     return Point(str(found.id), found.payload or {}, float(getattr(found, "score", math.nan)))
-
-
-@contextmanager
-def translate_errors(secret: str = "") -> Iterator[None]:
-    """Translate what qdrant-client raises inside the block, which must hold only calls of it.
-
-    Parameters
-    ----------
-    secret
-        The API key, removed from messages in case a server echoes it.
-
-    Raises
-    ------
-    StoreUnreachable
-        When no server answers, or none in time; ``transient`` says that it may in a moment.
-    StoreRefused
-        When the server does not accept the key.
-    StoreFull
-        When the disk is full.
-    StoreError
-        When the server rejects the call, or what answers is not a Qdrant server.
-    """
-    try:
-        yield
-    except UnexpectedResponse as error:
-        raise _of_response(error, secret) from None  # the cause quotes the whole answer
-    except ResponseHandlingException as error:
-        raise _of_transport(error, secret) from None
-    except QdrantException as error:  # 429 with a time to wait
-        raise StoreUnreachable(
-            f"Qdrant has too much to do: {server.quoted(str(error), secret)}", transient=True
-        ) from None
-    except (OSError, sqlite3.Error) as error:
-        if is_disk_full(error):
-            raise StoreFull(hint="free some space and run it again") from error
-        raise StoreError(f"Qdrant's folder cannot be used: {server.quoted(str(error))}") from error
-    except json.JSONDecodeError:
-        raise _QDRANT.unknown() from None
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        # Local mode raises these where a server would reject the call; parsing another server's answer does too.
-        raise StoreError(f"Qdrant failed: {server.quoted(str(error), secret) or type(error).__name__}") from None
 
 
 def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:

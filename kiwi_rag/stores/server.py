@@ -95,9 +95,8 @@ class ServerProduct:
             hint = f"check {self.key}, and what it may do: writing needs a key that may write"
             return StoreRefused(f"{self.name} did not accept the key: {said}", hint=hint)
         if status == HTTPStatus.INSUFFICIENT_STORAGE:
-            return StoreFull(
-                f"the disk of the {self.name} server is full: {said}", hint="its operator has to make room"
-            )
+            said = f"the disk of the {self.name} server is full: {said}"
+            return StoreFull(said, hint="its operator has to make room")
         if status in _PASSING:
             return self.unreachable(f"cannot be reached: {said}")
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
