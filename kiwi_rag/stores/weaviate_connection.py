@@ -49,8 +49,8 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
     api_key
         The server's key; only sent over TLS, or to this machine.
     grpc_url
-        The address of the server's gRPC interface. The default is that of Weaviate's cloud; beside port 27501, with
-        which Kiwi's compose file starts it, 27502; otherwise port 50051 of the same host.
+        The address of the server's gRPC interface. The default is the same host, as the user has allowed it, with port
+        50051; beside port 27501, with which Kiwi's compose file starts it, 27502.
     seconds
         How long one request may take.
 
@@ -134,8 +134,6 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
 
 
 def _grpc_address(rest: SplitResult) -> str:
-    if (rest.hostname or "").endswith((".weaviate.cloud", ".weaviate.network")):
-        return f"https://grpc-{rest.hostname}:443"
     return f"{rest.scheme}://{rest.netloc.removesuffix(f':{rest.port}')}:{27502 if rest.port == 27501 else 50051}"
 
 

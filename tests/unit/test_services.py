@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import ConfigError, MissingExtra
+from kiwi_rag.errors import ConfigError, ConsentRequired, MissingExtra
 from kiwi_rag.services import Services
+from kiwi_rag.services.remote import store_hosts
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer
@@ -82,3 +83,12 @@ def test_a_workspace_is_a_partition_of_the_one_collection_that_is_set(services: 
         store = Workspace(Services.open(variables, services.cwd)).tier.store
         assert (store._collection.name, store._collection.partition) == (name, partition)
         assert store.capabilities.collections is not bool(partition)
+
+
+def test_both_hosts_of_weaviate_need_consent(services: Services) -> None:
+    environment = {"KIWI_WORKSPACE_STORE": "weaviate", "KIWI_WEAVIATE_URL": "https://rest.example",
+                   "KIWI_WEAVIATE_GRPC_URL": "https://grpc.example:443"}  # fmt: skip
+    app = Services.open({"HOME": str(services.cwd.parent), **environment}, services.cwd)
+    assert store_hosts(app.settings) == ["rest.example", "grpc.example"]
+    with pytest.raises(ConsentRequired, match=r"rest\.example"):
+        _ = Workspace(app).tier

@@ -427,7 +427,7 @@ def test_a_key_goes_over_tls_or_to_this_machine(url: str) -> None:
         ("http://127.0.0.1:27501", ("127.0.0.1", 27502, False)),
         ("http://localhost:8080", ("localhost", 50051, False)),
         ("https://[::1]:8080", ("::1", 50051, True)),
-        ("https://acme.c0.weaviate.cloud", ("grpc-acme.c0.weaviate.cloud", 443, True)),
+        ("https://acme.c0.weaviate.cloud", ("acme.c0.weaviate.cloud", 50051, True)),
     ],
 )
 def test_the_grpc_interface_is_where_weaviate_has_it(url: str, address: tuple[str, int, bool]) -> None:
