@@ -172,13 +172,14 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)[:_PAGE]]
         shared = {"filters": schema.objects_of("passage", query.filters, *fresh), "limit": max(1, query.depth)}
         shared |= {"return_properties": ["item_id", "generation", "passage"]}
-        shared |= {"return_metadata": MetadataQuery(distance=True, score=True)}
-        legs = [self._collection.find("near_vector", query.vector.tolist(), target_vector=schema.DENSE, **shared)]
+        dense = {"target_vector": schema.DENSE, "return_metadata": MetadataQuery(distance=True)}
+        legs = [self._collection.find("near_vector", query.vector.tolist(), **dense, **shared)]
         if query.terms:
             # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words. Weaviate multiplies the
             # weight of a word by how often the query has it.
             terms = [t for t in query.terms for _ in range(len(query.terms) if t.startswith(SYMBOL) else 1)]
-            legs.append(self._collection.find("bm25", " ".join(terms), query_properties=[schema.SEARCHED], **shared))
+            words = {"query_properties": [schema.SEARCHED], "return_metadata": MetadataQuery(score=True)}
+            legs.append(self._collection.find("bm25", " ".join(terms), **words, **shared))
         return await asyncio.gather(*legs)
 
 
