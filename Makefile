@@ -10,6 +10,7 @@
 #   make lock    renew requirements/   make clean   forget the set-up
 #   make vector-index vector-watch vector-stats vector-search Q="…"   the documents of ROOT (default: here)
 #   make kong-up kong-logs kong-routes the model gateway of docs/gateway.md, in docker
+#   make weaviate-up weaviate-down     the Weaviate server of docs/shared-index.md, in docker; its data stays
 #   make supabase-migrations           renew supabase/migrations/ from migrations/ and sql/
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -21,7 +22,7 @@ export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
 .PHONY: demo test test-fast test-browser screenshots check bench bench-1m structure soak lock format clean supabase-migrations supabase-release \
     vector-index vector-watch vector-stats vector-search \
-    kong-up kong-logs kong-routes
+    kong-up kong-logs kong-routes weaviate-up weaviate-down
 
 demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
@@ -98,6 +99,12 @@ kong-logs:
 
 kong-routes:
 	curl --silent --show-error --fail http://127.0.0.1:8001/routes | $(PYTHON) -m json.tool
+
+weaviate-up:
+	docker compose up --detach --wait weaviate
+
+weaviate-down:
+	docker compose rm --stop --force weaviate
 
 lock: $(VENV)/dev
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --python-version 3.11 --no-annotate --no-header \

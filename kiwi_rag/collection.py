@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from kiwi_rag.errors import UnknownFilter, UsageError
+from kiwi_rag.errors import UnknownFilter
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import Policy
 
@@ -76,18 +76,8 @@ class Collection(Generic[StoreT_co]):
         return self.local_index.writing() if self.local_index else nullcontext()
 
     async def clear(self) -> None:
-        """Remove everything from the index, and what is known of the files.
-
-        Raises
-        ------
-        UsageError
-            When the store cannot be emptied, because others read it.
-        """
-        clear = getattr(self.store, "clear", None)  # a registry's workspace can be emptied, too; Qdrant's cannot
-        if clear is None:
-            hint = "index under another workspace name: KIWI_WORKSPACE_NAME"
-            raise UsageError("a shared index cannot be emptied, because others read it", hint=hint)
-        await clear()
+        """Remove everything from the index, and what is known of the files."""
+        await self.store.clear()
         if self.states is not None:
             self.states.clear()
 

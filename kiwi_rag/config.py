@@ -20,7 +20,7 @@ from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 from kiwi_rag.system import user_id
 
 PROJECT_FOLDER = ".ai"
-WORKSPACE_STORES = ("local", "qdrant", "registry")
+WORKSPACE_STORES = ("local", "qdrant", "registry", "weaviate")
 MAX_BYTES = 1 << 16
 
 
@@ -72,9 +72,13 @@ class Settings:
     half_life_days: float = _project_setting(0.0, "number of days in which a hit's score halves with its age; 0: off")
     per_signer: int = _project_setting(-1, "most hits of one signer; 0: no limit; -1: half, from three signers on")
     deadline: float = _project_setting(10.0, "seconds that a tier may take to answer a search")
-    workspace_store: str = _setting("local", "store of a workspace's documents: local, qdrant or registry")
+    workspace_store: str = _setting("local", "store of a workspace's documents: local, qdrant, registry or weaviate")
     qdrant_url: str = _setting("", "https://… of a Qdrant server, or a folder on this machine")
     qdrant_api_key: str = _secret("API key of the Qdrant server")
+    qdrant_collection: str = _setting("", "the one collection for all workspaces, for a key that may not create others")
+    weaviate_url: str = _setting("", "https://… of a Weaviate server")
+    weaviate_grpc_url: str = _setting("", "https://… of its gRPC interface; default: the same host, by its usual port")
+    weaviate_api_key: str = _secret("API key of the Weaviate server")
     workspace_name: str = _setting("", "name of the workspace; default: from .ai/workspace.yaml, else the folder's")
     log_level: str = _setting("info", "lowest level that is logged: debug, info, warning or error")
 

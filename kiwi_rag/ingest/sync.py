@@ -390,8 +390,6 @@ async def _clear_other_model(to: Collection[VectorStore], writer: IngestContext)
     if not stored or stored == model:
         return
     if to.policy.received_now:
-        hint = (
-            "use that model; or, in a registry, kiwi workspace index --rebuild; in Qdrant another KIWI_WORKSPACE_NAME"
-        )
+        hint = "use that model, or empty the index: kiwi workspace index --rebuild"
         raise FingerprintMismatch(f"the shared index holds vectors of {stored}, not of {model}", hint=hint)
     await to.clear()

@@ -221,27 +221,39 @@ class DocumentIndex(ClosesOpened):
             await self._app.prepare_registry()
 
     def _shared_store(self) -> VectorStore:
-        s, name = self._app.settings, self.name
+        kind, name = self._app.settings.workspace_store, self.name
         store: VectorStore
-        if s.workspace_store == "qdrant":
-            try:
-                from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
-            except ImportError as error:
-                hint = "pip install 'kiwi-rag[qdrant]'"
-                raise MissingExtra("an index in Qdrant needs the extra 'qdrant'", hint=hint) from error
-            if not s.qdrant_url:
-                hint = "set KIWI_QDRANT_URL=https://…"
-                raise ConfigError("workspace_store is qdrant, but qdrant_url is not set", hint=hint)
-            # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
-            store = QdrantVectorStore(QdrantConnection(s.qdrant_url, s.qdrant_api_key), f"kiwi100-{name}")
-        else:
+        if kind == "registry":
             from kiwi_rag.stores.postgres import RegistryVectorStore
 
             model, transport = str(self._app.embed.fingerprint), self._app.registry_connection.transport()
             store = RegistryVectorStore(transport, name, fingerprint=model)
+        else:
+            if not getattr(self._app.settings, f"{kind}_url"):
+                hint = f"set KIWI_{kind.upper()}_URL=https://…"
+                raise ConfigError(f"workspace_store is {kind}, but {kind}_url is not set", hint=hint)
+            try:
+                store = self._server_store(kind, name)
+            except ImportError as error:
+                hint = f"pip install 'kiwi-rag[{kind}]'"
+                raise MissingExtra(f"an index in {kind.capitalize()} needs the extra {kind!r}", hint=hint) from error
         from kiwi_rag.services.remote import store_hosts
 
         for host in store_hosts(self._app.settings):
             self._app.consent.require(host, "store")  # the store has not connected yet
         self._opened.push_async_callback(store.close)
         return store
+
+    def _server_store(self, kind: str, name: str) -> VectorStore:
+        s = self._app.settings
+        if kind == "weaviate":
+            from kiwi_rag.stores.weaviate import WeaviateConnection, WeaviateVectorStore
+
+            connection = WeaviateConnection(s.weaviate_url, s.weaviate_api_key, grpc_url=s.weaviate_grpc_url)
+            return WeaviateVectorStore(connection, name)
+        from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+
+        # A pre-release Kiwi named its collections kiwi-<workspace>, in another schema: they are left alone.
+        own, shared = f"kiwi100-{name}", s.qdrant_collection
+        server = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
+        return QdrantVectorStore(server, shared or own, partition=name if shared else "")

@@ -52,8 +52,9 @@ def store_hosts(settings: Settings) -> Sequence[str]:
     """Return the hosts of the documents' store; none, or a socket's folder, for one on this machine."""
     if settings.workspace_store == "local":
         return []
-    if settings.workspace_store == "qdrant":
-        return [urlsplit(settings.qdrant_url).hostname or ""]
+    urls = {"qdrant": [settings.qdrant_url], "weaviate": [settings.weaviate_url, settings.weaviate_grpc_url]}
+    if settings.workspace_store in urls:
+        return [urlsplit(url).hostname or "" for url in urls[settings.workspace_store] if url]
     if not settings.registry_url:
         return [urlsplit(settings.supabase_url).hostname or ""]
     from kiwi_rag.monitor.monitor import database_address

@@ -1,7 +1,6 @@
 """`QdrantVectorStore`: a Qdrant collection as a `VectorStore`, a server's or a folder's, by the same code.
 
-Qdrant ranks: the dense leg by cosine, the words leg by its sparse vectors with its own IDF. So the store's scores are
-only an order (`Capabilities.scores`), and a search fuses them by ranks.
+Qdrant ranks: the dense leg by cosine, the words leg by its sparse vectors with its own IDF.
 
 Qdrant has no transactions. One document is replaced like this, so that readers find the whole old one or the whole new
 one:
@@ -15,55 +14,38 @@ one:
    missing, because this writer was so slow that another one removed what it had staged.
 
 A reader drops every passage whose generation is not the one that its document's head names, and searches again when it
-met one: a writer is between two steps. Points that others wrote are not trusted: payloads are read strictly, and each
-hit is verified against its signed statement by whoever shows it.
+met one: a writer is between two steps.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from qdrant_client import models
 
-from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.lexical import MAX_TERMS, SYMBOL, find_similar, max_edits
-from kiwi_rag.model import (
-    Candidate,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    ItemScores,
-    ItemType,
-    RefusedHit,
-    StoredItem,
-    StoreQuery,
-)
-from kiwi_rag.stores import qdrant_payload as payload
-from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission, require_document
-from kiwi_rag.stores.qdrant_connection import DENSE, WORDS, QdrantCollection, QdrantConnection
-from kiwi_rag.stores.qdrant_payload import DocumentHead, FoundPassage, equals, matches_path, one_of, points_of
+from kiwi_rag.errors import StoreBusy
+from kiwi_rag.lexical import SYMBOL, bm25_weights
+from kiwi_rag.model import Filters, ItemRef, StoreQuery
+from kiwi_rag.stores.base import Capabilities
+from kiwi_rag.stores.document_store import LATER, DocumentStore, DocumentWrite
+from kiwi_rag.stores.payload import DocumentHead, Point, head_id, matches_path, path_pattern
+from kiwi_rag.stores.qdrant_connection import QdrantCollection, QdrantConnection
+from kiwi_rag.stores.qdrant_payload import DENSE, WORDS, equals, one_of, passage_points, points_of, sparse_index
 
 STAGED_SECONDS = 120.0
 """A write whose passages have been staged for so long was broken off; a later write of any document removes them."""
 _MAX_VOCABULARY = 20_000
 _TRIES = 12
-_ROUNDS = 3
 _EXPLORE = 128
 _PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
-_LATER = "let one machine index a file"
 __all__ = ["QdrantConnection", "QdrantVectorStore"]
 
 
-class QdrantVectorStore:
-    """One collection as an index of documents that several machines may write to and search.
-
-    Nothing is contacted before the first use, and reading creates no collection.
+class QdrantVectorStore(DocumentStore[QdrantCollection]):
+    """One collection, or one of several partitions of it, as an index of documents.
 
     Parameters
     ----------
@@ -71,174 +53,55 @@ class QdrantVectorStore:
         The connection to Qdrant; several stores may share one, and each closes it.
     collection
         The collection's name.
+    partition
+        Which part of the collection this is, where one holds several: for a key that may not create others.
     staged_seconds
         See `STAGED_SECONDS`.
     """
 
-    capabilities = Capabilities("qdrant", scores=False)
-    """It keeps a document as it was written last, and no items."""
-
     def __init__(
-        self, connection: QdrantConnection, collection: str, *, staged_seconds: float = STAGED_SECONDS
+        self,
+        connection: QdrantConnection,
+        collection: str,
+        *,
+        partition: str = "",
+        staged_seconds: float = STAGED_SECONDS,
     ) -> None:
-        self._collection = QdrantCollection(connection, collection)
+        self.capabilities = Capabilities("qdrant", scores=False, collections=not partition)
+        self._collection = QdrantCollection(connection, collection, partition)
         self._staged = timedelta(seconds=staged_seconds)
-
-    async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
-        """Store admitted documents one after another, replacing what was there; nothing if it is the same.
-
-        Raises
-        ------
-        NotAdmitted, UsageError, EmbeddingError, FingerprintMismatch
-            When the records of an entry are not those of one admitted document in this collection's model.
-        StoreBusy
-            When others keep writing the same document at the same time.
-        StoreUnreachable, StoreRefused, StoreError
-            When the server does not take them; readers still find what was there before.
-        """
-        for admission, records in [(require_document(one_admission(records)), records) for records in entries]:
-            await self._collection.create(records[0].fingerprint, len(records[0].vector))
-            state, fields = payload.state_of(admission, records), payload.head_payload(admission)
-            await self._write(admission.ref.item_id, state, records, fields)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove a document; return whether it was there."""
-        if not await self._has(ref):
-            return False
-        return await self._write(ref.item_id, "", (), {"kind": "gone"})
-
-    async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
-        """Return a document; None when it is not there. A document has no files.
-
-        Raises
-        ------
-        StoreCorrupt
-            When its points are malformed.
-        """
-        heads = await self._retrieve([ref.item_id]) if await self._has(ref) else []
-        if not heads or not payload.read_head(heads[0].payload, ref.item_id).generation:
-            return None
-        return payload.read_document(heads[0].payload)
-
-    async def list(self, filters: Filters) -> Sequence[StoredItem]:
-        """Return the documents that match, ordered by path; a malformed one has a ``problem``."""
-        found = [payload.read_document_or_problem(head.payload) for head in await self._heads(filters)]
-        matching = [one for one in found if one.problem or matches_path(filters, one.ref.item_id)]
-        return sorted(matching, key=lambda one: one.ref.item_id)
-
-    async def history(self, ref: ItemRef) -> Mapping[str, str]:
-        """Return nothing: documents have no versions."""
-        return {}
-
-    async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
-        """Return counts: passages, their total length in terms, each term's document frequency, and items."""
-        if await self._collection.model() is None:
-            return CollectionStatistics()
-        distinct = list(dict.fromkeys(term for term in terms if term))
-        (passages, length), items, counts = await asyncio.gather(
-            self._collection.sum("length", points_of("passage")),
-            self._collection.count(points_of("head")),
-            asyncio.gather(*(self._collection.count(points_of("passage", terms=term)) for term in distinct)),
+        return await self._has(ref) and await self._replace_document(
+            DocumentWrite(ref.item_id, fields={"kind": "gone"})
         )
-        occurring = {term: count for term, count in zip(distinct, counts, strict=True) if count}
-        return CollectionStatistics(passages, length, occurring, items)
 
-    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
-        """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
-        slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
-        if not slips or await self._collection.model() is None:
-            return {}
-        facet = await self._collection.call("facet", "terms", points_of("passage"), _MAX_VOCABULARY, exact=True)
-        vocabulary = [str(hit.value) for hit in facet.hits]
-        return {term: tuple(find_similar(term, vocabulary)) for term in slips}
+    async def _write(self, writes: Sequence[DocumentWrite]) -> None:
+        for write in writes:
+            await self._replace_document(write)
 
-    async def search(self, query: StoreQuery) -> Candidates:
-        """Return the union of both legs' best `query.depth` passages; the scores of a leg are only an order.
-
-        Raises
-        ------
-        FingerprintMismatch
-            When the collection holds vectors of another model.
-        StoreUnreachable, StoreError
-            When the server gives no answer: never an empty one in its place.
-        """
-        model = await self._collection.model()
-        if model is None:
-            return Candidates((), "exact")
-        model.require(query.fingerprint, len(query.vector))
-        condition = await self._passages_of(query.filters)
-        requests = self._leg_requests(query, condition)
-        for _ in range(_ROUNDS):
-            refused: list[RefusedHit] = []
-            legs = await self._collection.call("query_batch_points", requests)
-            if len(legs) != len(requests):
-                raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
-            found = _read_legs(legs, refused)
-            heads = await self._retrieve(sorted({one.path for one in found}))
-            candidates, is_complete = _candidates(found, heads, refused)
-            if is_complete:
-                break
-        return Candidates(tuple(candidates), "hnsw" if model.indexed else "exact", tuple(dict.fromkeys(refused)))
-
-    async def status(self) -> StoreStatus:
-        """Return counts and health."""
-        model = await self._collection.model()
-        if model is None:
-            problem = f"there is no collection {self._collection.name!r} yet: index into it"
-            return StoreStatus(0, 0, "", (problem,))
-        items, (passages, _), (_, expected), staged = await asyncio.gather(
-            self._collection.count(points_of("head")),
-            self._collection.sum("length", points_of("passage")),
-            self._collection.sum("of", points_of("head")),
-            self._collection.count(self._abandoned()),
-        )
-        found = {
-            f"{expected - passages} passages are missing: index it again": passages < expected,
-            f"{passages - expected} passages belong to no document: index it again": passages > expected,
-            f"{staged} passages are left of writes that broke off: the next write removes them": staged,
-            f"payload indexes are missing: {', '.join(model.missing_indexes)}": model.missing_indexes,
-            f"Qdrant reports the collection as {model.state}": model.state in {"red", "grey"},
-        }
-        problems = tuple(problem for problem, is_there in found.items() if is_there)
-        details = {"collection": self._collection.name, "server": self._collection.connection.version}
-        return StoreStatus(items, passages, model.fingerprint, problems, details | {"indexed": model.indexed})
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._collection.connection.close()
-
-    async def _write(
-        self, path: str, state: str, records: Sequence[EmbeddingRecord], fields: Mapping[str, Any]
-    ) -> bool:
-        """Replace what is stored of a document, unless it is in this state already; return whether this writer did."""
-        own, now = None, await self._head(path)
+    async def _replace_document(self, write: DocumentWrite) -> bool:
+        """Replace what is stored of a document, unless it is as written already; return whether this writer did."""
+        path, own = write.path, None
+        now = await self._head(path)
         for _ in range(_TRIES):
-            if now.state == state and await self._is_complete(now):
+            if now.state == write.state and await self._is_complete(now):
                 return now == own
             turn = now.turn + 1
-            own = DocumentHead(path, turn, f"{turn}-{state}" if state else "", len(records))
-            await self._replace(own, payload.passage_points(records, turn, own.generation), fields)
+            own = DocumentHead(path, turn, f"{turn}-{write.state}" if write.state else "", len(write.records))
+            points = passage_points(write.records, turn, own.generation, self._collection.partition)
+            await self._replace(own, points, write.fields)
             now = await self._head(path)
             if now != own and now.turn >= own.turn:  # else a replica lags behind, and the same is written again
                 await self._collection.update(_delete(_passages(path, equals("generation", own.generation))))
-        raise StoreBusy(f"others keep writing {path} at the same time", hint=_LATER)
-
-    async def _has(self, ref: ItemRef) -> bool:
-        """Whether such a document may be stored."""
-        return ref.item_type is ItemType.DOCUMENT and await self._collection.model() is not None
-
-    async def _retrieve(self, paths: Sequence[str]) -> Sequence[models.Record]:
-        """Return the heads of some documents that exist."""
-        ids = [payload.head_id(path) for path in paths]
-        return await self._collection.call("retrieve", ids, with_payload=True) if ids else []
+        raise StoreBusy(f"others keep writing {path} at the same time", hint=LATER)
 
     async def _head(self, path: str) -> DocumentHead:
-        points = await self._retrieve([path])
-        return payload.read_head(points[0].payload, path) if points else DocumentHead(path)
+        return (await self._read_heads([path]))[path]
 
-    async def _heads(self, filters: Filters, fields: bool | Sequence[str] = True) -> Sequence[models.Record]:
-        there = await self._collection.model()
-        return await self._collection.scroll(points_of("head", filters), fields) if there else []
+    async def _heads(self, filters: Filters, fields: bool | Sequence[str] = True) -> Sequence[Point]:
+        return await self._collection.scroll(points_of("head", filters), fields)
 
     async def _is_complete(self, head: DocumentHead) -> bool:
         condition = points_of("passage", item_id=head.item_id, generation=head.generation)
@@ -253,14 +116,21 @@ class QdrantVectorStore:
             await self._collection.update(_stage(batch))
         earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
         remove = _delete(_passages(new.item_id, earlier)), _delete(self._abandoned())
-        await self._collection.update(*map(_stage, batches[-1:]), _put_head(new, fields), _publish(new), *remove)
+        await self._collection.update(*map(_stage, batches[-1:]), self._put_head(new, fields), _publish(new), *remove)
+
+    def _put_head(self, new: DocumentHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
+        """Replace a document's head if its turn is the one before; where there is none, create it."""
+        id_ = head_id(new.item_id, self._collection.partition)
+        point = models.PointStruct(id=id_, vector={}, payload={**fields, **asdict(new)})
+        unchanged = models.Filter(must=[equals("turn", new.turn - 1)])
+        return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
 
     async def _passages_of(self, filters: Filters) -> models.Filter:
         """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
-        if not payload.path_pattern(filters):
+        if not path_pattern(filters):
             return points_of("passage", filters)
-        heads = await self._heads(filters, ("item_id",))
-        paths = [str((head.payload or {}).get("item_id")) for head in heads]
+        heads = await self._heads(filters, ("item_id", "partition"))
+        paths = [str(head.payload.get("item_id")) for head in heads]
         return points_of("passage", filters, one_of("item_id", [path for path in paths if matches_path(filters, path)]))
 
     def _abandoned(self) -> models.Filter:
@@ -268,78 +138,35 @@ class QdrantVectorStore:
         before = models.DatetimeRange(lt=datetime.now(UTC) - self._staged)
         return points_of("staged", None, models.FieldCondition(key="at", range=before))
 
-    def _leg_requests(self, query: StoreQuery, condition: models.Filter) -> Sequence[models.QueryRequest]:
-        """Return the requests of the vector leg and, where the query has terms, of the words leg."""
+    async def _unfinished(self) -> tuple[Sequence[str], bool]:
+        staged = await self._collection.count(self._abandoned())
+        problem = f"{staged} passages are left of writes that broke off: the next write removes them"
+        return [problem] if staged else [], False
+
+    async def _terms_near(self, slips: Sequence[str]) -> Sequence[Sequence[str]]:
+        vocabulary = await self._collection.facet("terms", points_of("passage"), _MAX_VOCABULARY)
+        return [list(map(str, vocabulary))] * len(slips)
+
+    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
         limit = max(1, query.depth)
-        shared: dict[str, Any] = {
-            "filter": condition,
-            "limit": limit,
-            "with_payload": ["item_id", "generation", "passage"],
-        }
+        shared: dict[str, Any] = {"filter": await self._passages_of(query.filters), "limit": limit}
+        shared["with_payload"] = ["item_id", "generation", "passage"]
         # Local mode is always exact, and warns when it gets parameters of an index.
-        params = None if self._collection.connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
+        params = None if self._collection.is_local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
         requests = [models.QueryRequest(query=query.vector.tolist(), using=DENSE, params=params, **shared)]
         # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words.
-        weights = {payload.sparse_index(t): float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
-        if weights:
+        terms = {t: float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
+        if self._collection.partition:  # with the IDF that Qdrant applies elsewhere
+            terms = bm25_weights(query.statistics, query.terms)
+        if weights := {sparse_index(term): weight for term, weight in terms.items()}:
             words = models.SparseVector(indices=list(weights), values=list(weights.values()))
             requests.append(models.QueryRequest(query=words, using=WORDS, **shared))
-        return requests
-
-
-def _read_legs(legs: Sequence[models.QueryResponse], refused: list[RefusedHit]) -> Collection[FoundPassage]:
-    """Return what the vector leg and the words leg found; a malformed point is refused."""
-    found: dict[str, FoundPassage] = {}
-    for number, leg in enumerate(legs):
-        for point in leg.points:
-            try:
-                one, score = payload.read_passage(point)
-            except StoreCorrupt as error:
-                refused.append(payload.refused(point.payload, error))
-                continue
-            one = found.setdefault(str(point.id), one)
-            if number == 0:
-                one.cosine = min(1.0, max(-1.0, score))
-            else:
-                one.words = max(0.0, score)
-    return found.values()
-
-
-def _candidates(
-    found: Collection[FoundPassage], heads: Sequence[models.Record], refused: list[RefusedHit]
-) -> tuple[list[Candidate], bool]:
-    """Return the passages of the generations that count, and whether there were no others."""
-    by_path: dict[str, list[FoundPassage]] = {}
-    for one in found:
-        by_path.setdefault(one.path, []).append(one)
-    paths = {payload.head_id(path): path for path in by_path}
-    candidates: list[Candidate] = []
-    judged = 0
-    for point in heads:
-        own = by_path.get(path := paths.get(str(point.id), ""), [])
-        try:
-            generation = payload.read_head(point.payload, path).generation
-            own = [one for one in own if one.generation == generation]
-            # The best scores of the passages that were found are the document's: those of its others are not known.
-            cosine, words = max((one.cosine for one in own), default=0.0), max((one.words for one in own), default=0.0)
-            scores = ItemScores(cosine, cosine, cosine, words, words)
-            candidates += [payload.read_candidate(point.payload, o.passage, o.cosine, o.words, scores) for o in own]
-        except StoreCorrupt as error:
-            refused.append(payload.refused(point.payload, error))
-        judged += len(own)
-    return candidates, judged == len(found)
+        return await self._collection.search(requests)
 
 
 def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
     """Upsert staged passages, but never over one that is searched already: a writer of the same content was faster."""
     return models.UpsertOperation(upsert=models.PointsList(points=list(points), update_filter=points_of("staged")))
-
-
-def _put_head(new: DocumentHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
-    """Replace a document's head if its turn is the one before; where there is none, create it."""
-    point = models.PointStruct(id=payload.head_id(new.item_id), vector={}, payload={**fields, **asdict(new)})
-    unchanged = models.Filter(must=[equals("turn", new.turn - 1)])
-    return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
 
 
 def _publish(new: DocumentHead) -> models.UpdateOperation:

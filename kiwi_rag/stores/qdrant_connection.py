@@ -6,44 +6,32 @@ deadline is cancelled with its requests, and local mode, which is not safe for t
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
+from pydantic import BaseModel
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from kiwi_rag.embedding.endpoint import httpx_certificates
-from kiwi_rag.errors import (
-    ConfigError,
-    StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreRefused,
-    StoreUnreachable,
-)
-from kiwi_rag.retry import READING, WRITING, attempts
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull
+from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.storage.sqlite import is_disk_full
-from kiwi_rag.stores.base import require_model
+from kiwi_rag.stores import server
+from kiwi_rag.stores.payload import SCHEMA, Point
+from kiwi_rag.stores.qdrant_payload import DENSE, WORDS, equals, points_of
 
 MEMORY = ":memory:"
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SCHEMA = 100
-DENSE = "dense"
-WORDS = "words"
+PARTITION = "partition"
 _KEYWORDS = (
     "kind", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags", "principal",
     "key_id", "file_type", "service", "domain", "terms",
@@ -54,36 +42,13 @@ INDEXES: Mapping[str, str] = {
     **dict.fromkeys(("signed_at", "at"), "datetime"),
 }
 """Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
-_OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 _ANSWER_SECONDS = 30
 _MAX_FACETS = 100_000
 _PAGE = 500
-_VERSION = re.compile(r"v?(\d+)\.(\d+)")
-_LONGEST_QUOTE = 400
-# A server that asks for patience, or a gateway that does not reach one. 52x are Cloudflare's.
-_PASSING = frozenset({408, 425, 429, 502, 503, 504, *range(520, 531)})
-_UNREACHABLE = "is the server running? check KIWI_QDRANT_URL"
-_KEY = "check KIWI_QDRANT_API_KEY, and what it may do: writing needs a key that may write"
-_NO_ANSWER = "what answered is not a Qdrant server"
-_NOT_QDRANT = "check KIWI_QDRANT_URL: a Qdrant server's REST port is 6333 unless it was set otherwise"
+_QDRANT = server.ServerProduct("Qdrant", "KIWI_QDRANT_URL", "KIWI_QDRANT_API_KEY", "https://<host>:6333")
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionModel:
-    """What a collection's configuration says: its embedding model, size and state."""
-
-    fingerprint: str
-    dimension: int
-    indexed: int
-    state: str
-    missing_indexes: tuple[str, ...]
-
-    def require(self, fingerprint: str, dimension: int) -> None:
-        """Return if vectors of this model belong here, otherwise raise `FingerprintMismatch`."""
-        require_model((self.fingerprint, self.dimension), (fingerprint, dimension), _OTHER_NAME)
-
-
-class QdrantConnection:
+class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
     """The connection to Qdrant, opened at its first use; several stores may share one.
 
     Parameters
@@ -103,47 +68,60 @@ class QdrantConnection:
 
     def __init__(self, location: str, api_key: str = "", *, seconds: int = _ANSWER_SECONDS) -> None:
         self.local = not location.startswith(("http:", "https:"))
-        self._location = str(Path(location).expanduser()) if self.local else _checked_url(location, api_key)
-        self._key = _checked_key(api_key)
+        self._location = str(Path(location).expanduser()) if self.local else location
+        if not self.local:
+            _QDRANT.check_url(location, api_key)
+        self._key = _QDRANT.check_key(api_key)
         self._seconds = seconds
-        self._client: AsyncQdrantClient | None = None
-        self._opening = asyncio.Lock()
-        self.version = ""
+        super().__init__()
 
     async def call(self, method: str, *arguments: Any, pauses: Sequence[float] = READING, **options: Any) -> Any:
-        """Return what a method of the client returns, retried where another attempt may succeed in a moment.
+        """Return what a method of the client returns; see `attempt`."""
+        return await self.attempt(lambda client: getattr(client, method)(*arguments, **options), pauses)
 
-        It must be safe to run twice: an answer may be lost after the server did the work.
+    @contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """Translate what qdrant-client raises inside the block, which must hold only calls of it.
 
         Raises
         ------
+        StoreUnreachable
+            When no server answers, or none in time; ``transient`` says that it may in a moment.
+        StoreRefused
+            When the server does not accept the key.
+        StoreFull
+            When the disk is full.
         StoreError
-            As `translate_errors` raises it.
+            When the server rejects the call, or what answers is not a Qdrant server.
         """
-        for attempt in attempts(pauses):
-            async with attempt:
-                with translate_errors(self._key):
-                    return await getattr(await self._opened(), method)(*arguments, **options)
-        raise StoreError("no attempt was made")
+        try:
+            yield
+        except UnexpectedResponse as error:
+            raise _of_response(error, self._key) from None  # the cause quotes the whole answer
+        except ResponseHandlingException as error:
+            raise _of_transport(error, self._key) from None
+        except QdrantException as error:  # 429 with a time to wait
+            raise _QDRANT.unreachable(f"has too much to do: {server.quoted(str(error), self._key)}") from None
+        except (OSError, sqlite3.Error) as error:
+            if is_disk_full(error):
+                raise StoreFull(hint="free some space and run it again") from error
+            raise StoreError(f"Qdrant's folder cannot be used: {server.quoted(str(error))}") from error
+        except json.JSONDecodeError:
+            raise _QDRANT.unknown() from None
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+            # Local mode raises these where a server would reject the call; parsing another server's answer does too.
+            raise StoreError(f"Qdrant failed: {server.quoted(str(error), self._key) or type(error).__name__}") from None
 
-    async def close(self) -> None:
-        """Close the client; the next use opens another."""
-        client, self._client = self._client, None
-        if client is not None:
-            with translate_errors(self._key):
-                await client.close()
-
-    async def _opened(self) -> AsyncQdrantClient:
-        async with self._opening:
-            if self._client is None:
-                client = self._new_client()
-                try:
-                    await self._check_version(client)
-                except BaseException:
-                    await client.close()
-                    raise
-                self._client = client
-            return self._client
+    async def _connect(self) -> AsyncQdrantClient:
+        client = self._new_client()
+        try:
+            if not self.local:
+                self.version = server.quoted(str((await client.info()).version), self._key)
+                _QDRANT.check_version(self.version, MIN_SERVER, "for conditional updates")
+        except BaseException:
+            await client.close()
+            raise
+        return client
 
     def _new_client(self) -> AsyncQdrantClient:
         if self._location == MEMORY:
@@ -156,119 +134,89 @@ class QdrantConnection:
                 raise StoreBusy("another process has this folder of Qdrant's open", hint=hint) from error
         # The key goes as the header that it is: as `api_key` the client would warn of http on this machine.
         headers = {"api-key": self._key} if self._key else None
-        return AsyncQdrantClient(
-            url=self._location,
-            headers=headers,
-            timeout=self._seconds,
-            check_compatibility=False,
-            verify=httpx_certificates(),
-        )
-
-    async def _check_version(self, client: AsyncQdrantClient) -> None:
-        if self.local:
-            return
-        self.version = quoted(str((await client.info()).version), self._key)
-        found = _VERSION.match(self.version)
-        if found is None:
-            raise StoreError(_NO_ANSWER, hint="check KIWI_QDRANT_URL")
-        if (int(found[1]), int(found[2])) < MIN_SERVER:
-            needed = ".".join(map(str, MIN_SERVER))
-            message = f"the Qdrant server is {self.version}, and Kiwi needs {needed} or newer, for conditional updates"
-            raise StoreError(message, hint="upgrade the server, one minor version at a time")
+        options: dict[str, Any] = {"timeout": self._seconds, "verify": httpx_certificates()}
+        return AsyncQdrantClient(url=self._location, headers=headers, check_compatibility=False, **options)
 
 
-def _checked_url(url: str, api_key: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and not (parts.query or parts.fragment)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError("KIWI_QDRANT_URL is not the address of a server", hint="https://<host>:6333")
-    if api_key and parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise ConfigError("an API key is only sent over TLS, or to this machine", hint="KIWI_QDRANT_URL=https://…")
-    return url
+class QdrantCollection(server.ServerCollection[QdrantConnection]):
+    """A collection, or one of several partitions of it.
 
+    With a `partition` every request is limited to its points: all data passes through the methods of this class.
+    """
 
-def _checked_key(key: str) -> str:
-    """Return `key` if it can be a header; an HTTP library's own error for one that cannot would quote it."""
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigError("KIWI_QDRANT_API_KEY holds characters that no key has", hint="set it again, without quotes")
-    return key
+    of = staticmethod(points_of)
 
-
-class QdrantCollection:
-    """A collection by its name, which need not exist yet."""
-
-    def __init__(self, connection: QdrantConnection, name: str) -> None:
+    def __init__(self, connection: QdrantConnection, name: str, partition: str = "") -> None:
         self.connection = connection
-        self.name = name
-        self._exists = False
+        self.name, self.label, self.partition = name, f"collection {name!r}", partition
+        self.is_local = connection.local
+        self._indexes = {**INDEXES, **({PARTITION: "keyword"} if partition else {})}
 
-    async def call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Return what a method of the client returns for this collection; see `QdrantConnection.call`."""
-        return await self.connection.call(method, self.name, *arguments, **options)
-
-    async def model(self) -> CollectionModel | None:
-        """Return what the collection's configuration says; None when there is no collection of this name.
-
-        Raises
-        ------
-        StoreCorrupt
-            When Kiwi did not make it, or another version did.
-        """
-        self._exists = self._exists or await self.call("collection_exists")
-        if not self._exists:
-            return None
-        try:
-            return self._read(await self.call("get_collection"))
-        except StoreError:
-            self._exists = False  # it may have been dropped: the next use checks again
-            raise
-
-    async def create(self, fingerprint: str, dimension: int) -> None:
+    async def ensure_created(self, fingerprint: str, dimension: int) -> server.CollectionModel:
         """Create the collection and its indexes where they are missing; `FingerprintMismatch` if its model differs."""
-        model = await self.model()
-        if model is None:
-            await self._create(fingerprint, dimension)
-            model = await self.model()
-        if model is None:
-            raise StoreError(f"Qdrant has no collection {self.name!r}, though it was created just now")
-        model.require(fingerprint, dimension)
+        model = await super().ensure_created(fingerprint, dimension)
         for key in model.missing_indexes:
-            await self.call("create_payload_index", key, models.PayloadSchemaType(INDEXES[key]), wait=True)
+            schema: Any = models.PayloadSchemaType(self._indexes[key])
+            if key == PARTITION:  # its points are stored together
+                schema = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
+            await self._call("create_payload_index", key, schema, wait=True)
+        return model
+
+    async def _check_exists(self, pauses: Sequence[float]) -> bool:
+        return bool(await self._call("collection_exists", pauses=pauses))
 
     async def _create(self, fingerprint: str, dimension: int) -> None:
-        try:
-            await self.call(
-                "create_collection",
-                vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-                sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
-                metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint}},
-            )
-        except StoreError:  # another writer may have created it between the check and the call
-            if not await self.call("collection_exists"):
-                raise
+        # Qdrant's IDF is that of the whole collection; one that holds partitions gets each one's own with the query.
+        modifier = None if self.partition else models.Modifier.IDF
+        await self._call(
+            "create_collection",
+            vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=modifier)},
+            metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint, "partitions": bool(self.partition)}},
+        )
 
-    async def scroll(self, condition: models.Filter, fields: bool | Sequence[str]) -> list[models.Record]:
+    async def _drop(self) -> None:
+        if self.partition:
+            await self.update(models.DeleteOperation(delete=models.FilterSelector(filter=models.Filter())))
+        else:
+            await self._call("delete_collection")
+
+    async def retrieve(self, ids: Sequence[str]) -> Sequence[Point]:
+        """Return the points of some ids that exist."""
+        found = await self._call("retrieve", ids, with_payload=True) if ids else []
+        return [point for point in map(_point, found) if point.payload.get(PARTITION, "") == self.partition]
+
+    async def search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[Point]]:
+        """Return what each of the requests finds, best first."""
+        legs = await self._call("query_batch_points", list(requests))
+        if len(legs) != len(requests):
+            raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
+        return [list(map(_point, leg.points)) for leg in legs]
+
+    async def scroll(self, condition: models.Filter, fields: bool | Sequence[str]) -> Sequence[Point]:
         """Return all points that match, page by page, with all or some fields of their payloads."""
-        found: list[models.Record] = []
+        found: list[Point] = []
         offset: Any = None
         while True:
-            page, following = await self.call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
-            found += page
+            page, following = await self._call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
+            found += map(_point, page)
             if following is None or following == offset or not page:
                 return found
             offset = following
 
     async def count(self, condition: models.Filter) -> int:
         """Return how many points match, exactly."""
-        return int((await self.call("count", condition, exact=True)).count)
+        return int((await self._call("count", condition, exact=True)).count)
+
+    async def facet(self, key: str, condition: models.Filter, limit: int = _MAX_FACETS) -> Mapping[Any, int]:
+        """Return the most frequent values of a field among the points that match, with how many have each."""
+        facet = await self._call("facet", key, condition, limit, exact=True)
+        return {hit.value: hit.count for hit in facet.hits}
 
     async def sum(self, key: str, condition: models.Filter) -> tuple[int, int]:
         """Return how many of the points that match have a number, and the sum of the numbers."""
-        facet = await self.call("facet", key, condition, _MAX_FACETS, exact=True)
-        counts = {hit.value: hit.count for hit in facet.hits if isinstance(hit.value, int)}
+        found = (await self.facet(key, condition)).items()
+        counts = {value: count for value, count in found if isinstance(value, int)}
         if any(value < 0 or count < 0 for value, count in counts.items()):
             raise StoreCorrupt("Qdrant returned a negative count", hint="did another program write to this collection?")
         return sum(counts.values()), sum(value * count for value, count in counts.items())
@@ -276,88 +224,58 @@ class QdrantCollection:
     async def update(self, *operations: models.UpdateOperation) -> None:
         """Apply operations in their order; every one of them may be applied twice, should an answer be lost."""
         strong = models.WriteOrdering.STRONG
-        await self.call("batch_update_points", list(operations), wait=True, ordering=strong, pauses=WRITING)
+        await self._call("batch_update_points", list(operations), wait=True, ordering=strong, pauses=WRITING)
 
-    def _read(self, info: models.CollectionInfo) -> CollectionModel:
+    async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Return what a method of the client returns for this collection, or partition; see `QdrantConnection.call`."""
+        scoped = map(self._scoped, arguments) if self.partition else arguments
+        return await self.connection.call(method, self.name, *scoped, **options)
+
+    def _scoped(self, value: Any) -> Any:
+        """Limit conditions, and whatever holds one, to the partition; points that are added belong to it."""
+        if isinstance(value, models.Filter):
+            return models.Filter(must=[equals(PARTITION, self.partition), value])
+        if isinstance(value, models.PointStruct):
+            return value.model_copy(update={"payload": {**(value.payload or {}), PARTITION: self.partition}})
+        if isinstance(value, BaseModel):
+            return value.model_copy(update={name: self._scoped(part) for name, part in value})
+        return [self._scoped(one) for one in value] if isinstance(value, list) else value
+
+    async def _read_model(self) -> server.CollectionModel:
+        info = await self._call("get_collection")
         ours = (info.config.metadata or {}).get("kiwi")
         dense = info.config.params.vectors
         params = dense.get(DENSE) if isinstance(dense, Mapping) else None
         if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
-            raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=_OTHER_NAME)
+            raise StoreCorrupt(f"Kiwi did not make the collection {self.name!r}", hint=server.OTHER_NAME)
+        if bool(ours.get("partitions")) != bool(self.partition):
+            kind = "one index alone" if self.partition else "the partitions of KIWI_QDRANT_COLLECTION"
+            raise StoreCorrupt(f"the collection {self.name!r} holds {kind}", hint="name another one")
         if ours.get("schema") != SCHEMA:
-            raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=_OTHER_NAME)
+            raise StoreCorrupt(f"another version of Kiwi made the collection {self.name!r}", hint=server.OTHER_NAME)
         # Local mode compares every point and has no indexes.
-        missing = () if self.connection.local else tuple(key for key in INDEXES if key not in info.payload_schema)
-        indexed, state = info.indexed_vectors_count or 0, str(info.status.value)
-        return CollectionModel(ours["fingerprint"], params.size, indexed, state, missing)
+        missing = () if self.is_local else tuple(key for key in self._indexes if key not in info.payload_schema)
+        problems = [f"payload indexes are missing: {', '.join(missing)}"] if missing else []
+        if (state := str(info.status.value)) in {"red", "grey"}:
+            problems.append(f"Qdrant reports the collection as {state}")
+        plan = "hnsw" if info.indexed_vectors_count else "exact"
+        return server.CollectionModel(ours["fingerprint"], params.size, plan, missing, tuple(problems))
 
 
-@contextmanager
-def translate_errors(secret: str = "") -> Iterator[None]:
-    """Translate what qdrant-client raises inside the block, which must hold only calls of it.
-
-    Parameters
-    ----------
-    secret
-        The API key, removed from messages in case a server echoes it.
-
-    Raises
-    ------
-    StoreUnreachable
-        When no server answers, or none in time; ``transient`` says that it may in a moment.
-    StoreRefused
-        When the server does not accept the key.
-    StoreFull
-        When the disk is full.
-    StoreError
-        When the server rejects the call, or what answers is not a Qdrant server.
-    """
-    try:
-        yield
-    except UnexpectedResponse as error:
-        raise _of_response(error, secret) from None  # the cause quotes the whole answer
-    except ResponseHandlingException as error:
-        raise _of_transport(error, secret) from None
-    except QdrantException as error:  # 429 with a time to wait
-        raise StoreUnreachable(f"Qdrant has too much to do: {quoted(str(error), secret)}", transient=True) from None
-    except (OSError, sqlite3.Error) as error:
-        if is_disk_full(error):
-            raise StoreFull(hint="free some space and run it again") from error
-        raise StoreError(f"Qdrant's folder cannot be used: {quoted(str(error))}") from error
-    except json.JSONDecodeError:
-        raise StoreError(_NO_ANSWER, hint=_NOT_QDRANT) from None
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        # Local mode raises these where a server would reject the call; parsing another server's answer does too.
-        raise StoreError(f"Qdrant failed: {quoted(str(error), secret) or type(error).__name__}") from None
-
-
-def quoted(text: str, secret: str = "") -> str:
-    """Return `text` as one line of bounded length, without the key."""
-    line = " ".join(text.split())
-    return (line.replace(secret, "(hidden)") if secret else line)[:_LONGEST_QUOTE]
+def _point(found: Any) -> Point:
+    return Point(str(found.id), found.payload or {}, float(getattr(found, "score", math.nan)))
 
 
 def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:
-    status, reason = error.status_code or 0, error.reason_phrase
+    reason = error.reason_phrase
     with suppress(ValueError, LookupError, TypeError):
         reason = str(error.structured()["status"]["error"])
-    said = f"HTTP {status}, {quoted(reason, secret)}"
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return StoreRefused(f"Qdrant did not accept the key: {said}", hint=_KEY)
-    if status == HTTPStatus.INSUFFICIENT_STORAGE:
-        return StoreFull(f"the disk of the Qdrant server is full: {said}", hint="its operator has to make room")
-    if status in _PASSING:
-        return StoreUnreachable(f"Qdrant cannot be reached: {said}", hint=_UNREACHABLE, transient=True)
-    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        message = "the server answered with a redirect, which is not followed because it would get the key"
-        return StoreError(message, hint="set KIWI_QDRANT_URL to its target, if that is your server")
-    return StoreError(f"Qdrant rejected the call: {said}", hint=_NOT_QDRANT if status == HTTPStatus.NOT_FOUND else "")
+    return _QDRANT.of_status(error.status_code or 0, f"HTTP {error.status_code}, {server.quoted(reason, secret)}")
 
 
 def _of_transport(error: ResponseHandlingException, secret: str) -> StoreError:
     if not isinstance(error.source, httpx.TransportError):
-        return StoreError(_NO_ANSWER, hint=_NOT_QDRANT)
+        return _QDRANT.unknown()
     late = isinstance(error.source, httpx.TimeoutException)
-    reason = quoted(str(error.source), secret) or type(error.source).__name__
-    what = "took too long to answer" if late else "cannot be reached"
-    return StoreUnreachable(f"Qdrant {what}: {reason}", hint=_UNREACHABLE, transient=True)
+    reason = server.quoted(str(error.source), secret) or type(error.source).__name__
+    return _QDRANT.unreachable(f"{'took too long to answer' if late else 'cannot be reached'}: {reason}")

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
 import pytest_asyncio
@@ -15,6 +16,7 @@ from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+from kiwi_rag.stores.weaviate import WeaviateVectorStore
 from tests.conformance import documents as documents_
 from tests.conformance import items
 from tests.conformance.contents import KINDS, Kind
@@ -22,6 +24,7 @@ from tests.qdrant_server import API_KEY, QdrantServer
 from tests.sql.databases import database, template
 from tests.sql.documents import registry_of_documents
 from tests.supabase.reading import read_over_api
+from tests.weaviate_server import weaviate
 
 Backend = Callable[[Path], AbstractAsyncContextManager[VectorStore]]
 """Given an empty folder, yields an empty store that trusts `tests.conformance.items.KEY`, and closes it."""
@@ -75,14 +78,40 @@ async def qdrant_server(folder: Path) -> AsyncIterator[VectorStore]:
         await store.close()
 
 
+@asynccontextmanager
+async def qdrant_partition(folder: Path) -> AsyncIterator[VectorStore]:
+    """A partition of a collection in which another one has documents, too."""
+    connection = QdrantConnection(":memory:")
+    neighbour = QdrantVectorStore(connection, "one", partition="neighbour")
+    texts = ["berth number 1 is free", "canary database restore"]
+    await neighbour.put([KINDS["document"].entry(name, texts) for name in ("docs/a/File 01", "acme/deploy")])
+    store = QdrantVectorStore(connection, "one", partition="shared")
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def weaviate_class(folder: Path) -> AsyncIterator[VectorStore]:
+    with weaviate() as connect:
+        store = WeaviateVectorStore(connect(), f"shared-{uuid4().hex[:8]}")
+        yield store
+        await store.clear()
+        await store.close()
+
+
 _LOCAL: dict[str, Backend] = {"local": local(50_000), "local-over-limit": local(0)}
-_QDRANT: dict[str, Backend] = {"qdrant": qdrant, "qdrant-server": qdrant_server}
+_SERVERS: dict[str, Backend] = {
+    "qdrant": qdrant,
+    "qdrant-server": qdrant_server,
+    "qdrant-partition": qdrant_partition,
+    "weaviate": weaviate_class,
+}
 _REGISTRY: dict[str, Backend] = {"registry": registry, "supabase": read_over_api}
 
 BACKENDS: dict[str, dict[str, Backend]] = {
     "item": _LOCAL | _REGISTRY,
     "skill": _LOCAL | _REGISTRY,
-    "document": _LOCAL | _QDRANT | {"registry": registry_documents},
+    "document": _LOCAL | _SERVERS | {"registry": registry_documents},
 }
 """Kind → the stores that keep it; those of documents keep the collection `tests.conformance.documents.WORKSPACE`."""
 
@@ -114,10 +143,12 @@ async def versioned(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
         yield empty
 
 
-_OF_QDRANT = [pytest.param(("document", name), id=f"document-{name}") for name in _QDRANT]
+_ON_SERVERS = [
+    pytest.param(("document", name), id=f"document-{name}") for name in ("qdrant", "qdrant-server", "weaviate")
+]
 
 
-@pytest.fixture(params=[*places("item"), *_OF_QDRANT])
+@pytest.fixture(params=[*places("item"), *_ON_SERVERS])
 async def words(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
     """An empty store of each backend in turn, for items, or documents where a backend keeps no items."""
     async with opened(request.param, tmp_path) as empty:

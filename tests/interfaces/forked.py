@@ -32,7 +32,7 @@ _LIBRARIES = (
     "alembic.command", "jsonschema", "mcp.server.stdio", "mcp.server.streamable_http_manager",
     "numpy", "psycopg", "rfc8785", "tokenizers", "uvicorn",
 )  # fmt: skip
-_LEFT_OUT = ("qdrant",)  # no command is run with it, and its import takes longer than all others
+_LEFT_OUT = ("qdrant", "weaviate")  # no command is run with them, and their import takes longer than all others
 _ROOT = Path(__file__).resolve().parents[2]
 NO_NETWORK = Path(__file__).parent / "no_network"
 """The folder that closes the network in every Python whose PYTHONPATH it is."""

@@ -26,7 +26,18 @@ for command in json.loads(sys.argv[1]):
     print("imported", *sorted({name.partition(".")[0] for name in sys.modules}), flush=True)
 """
 LOCAL = (("--version",), ("list",), ("sign", ".ai"), ("index",), ("verify",), ("workspace", "index"))
-SERVERS = {"chromadb", "httpx", "mcp", "onnx", "psycopg", "pydantic", "qdrant_client", "sqlalchemy", "supabase"}
+SERVERS = {
+    "chromadb",
+    "httpx",
+    "mcp",
+    "onnx",
+    "psycopg",
+    "pydantic",
+    "qdrant_client",
+    "sqlalchemy",
+    "supabase",
+    "weaviate",
+}
 
 
 def imported(kiwi: Kiwi, *commands: Sequence[str]) -> list[set[str]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.interfaces.conftest import Kiwi
+from tests.stand_in import API_KEY
+from tests.weaviate_server import WeaviateServer
 
 STORES = ["qdrant", "registry"]
 
@@ -75,3 +77,28 @@ def test_what_another_checkout_indexed_stays_until_it_is_pruned(build: Kiwi, tmp
     assert build.json("workspace", "index", "--prune")["indexed"] == ["docs/cranes.md"]
     hit = build.json("workspace", "search", "which crane is out of order")["hits"][0]
     assert "out of order" in hit["text"]
+
+
+def test_an_index_in_weaviate_is_made_searched_and_emptied(kiwi: Kiwi):
+    (kiwi.cwd / "docs").mkdir()
+    (kiwi.cwd / "docs/tides.md").write_text("# Tides\n\nThe tide turns an hour later every day.\n")
+    (kiwi.cwd / "docs/cranes.md").write_text("# Cranes\n\nCrane four lifts twelve tons.\n")
+    with WeaviateServer(api_key=API_KEY) as server:
+        kiwi.extra |= {
+            "KIWI_WORKSPACE_STORE": "weaviate",
+            "KIWI_WEAVIATE_URL": server.url,
+            "KIWI_WEAVIATE_GRPC_URL": server.grpc_url,
+            "KIWI_WEAVIATE_API_KEY": API_KEY,
+            "KIWI_WORKSPACE_NAME": "har-bour",
+        }
+        kiwi.run("keys", "new", "--principal", "ci@acme.example")
+        trusting(kiwi, kiwi, "har-bour/*")
+        assert sorted(kiwi.json("workspace", "index")["indexed"]) == ["docs/cranes.md", "docs/tides.md"]
+        assert list(server.classes) == ["KiwiDocument_har_2d_bour"]
+        hit = kiwi.json("workspace", "search", "when does the tide turn")["hits"][0]
+        assert (hit["path"], hit["signer"], hit["verified"]) == ("docs/tides.md", "ci@acme.example", True)
+        (kiwi.cwd / "docs/cranes.md").unlink()
+        assert kiwi.json("workspace", "index", "--prune")["removed"] == ["docs/cranes.md"]
+        assert kiwi.json("workspace", "stats")["documents"] == 1
+        kiwi.run("workspace", "index", "--rebuild")
+        assert kiwi.json("workspace", "stats")["documents"] == 1

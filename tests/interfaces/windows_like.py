@@ -135,7 +135,7 @@ if __name__ == "__main__":
     if __package__:
         from tests.interfaces import forked
 
-        forked.main((), ("qdrant", "mcp.http"))
+        forked.main((), ("qdrant", "weaviate", "mcp.http"))
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from kiwi_rag.entry import main
 

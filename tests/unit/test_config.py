@@ -203,7 +203,7 @@ SECRETS = [f.name for f in fields(Settings) if f.metadata["secret"]]
 def test_what_is_secret_is_marked_so() -> None:
     assert set(SECRETS) == {
         "signing_key", "key_passphrase", "registry_url", "embedding_api_key", "supabase_key", "supabase_token",
-        "embedding_fallback_keys", "qdrant_api_key", "chat_api_key",
+        "embedding_fallback_keys", "qdrant_api_key", "weaviate_api_key", "chat_api_key",
     }  # fmt: skip
 
 

@@ -154,7 +154,9 @@ def test_every_variable_is_set_for_the_container_and_documented() -> None:
     documented = set(re.findall(r"^\| `([A-Z_]+)` \|", GUIDE, re.MULTILINE))
     assert documented == outside | wanted
     assert ":?" not in COMPOSE_TEXT, "a missing variable of one service would stop all of them"
-    assert all(name.startswith(("KONG_", "QDRANT__")) or name in documented for name in given)
+    own = {"KONG_", "QDRANT__", "AUTHENTICATION_"}
+    own |= {"PERSISTENCE_DATA_PATH", "CLUSTER_HOSTNAME", "DEFAULT_VECTORIZER_MODULE", "DISABLE_TELEMETRY"}  # Weaviate's
+    assert all(name.startswith(tuple(own)) or name in documented for name in given)
 
 
 def test_every_port_is_this_machines_alone() -> None:
@@ -253,5 +255,5 @@ def test_the_example_for_a_licensed_kong_is_yaml_of_one_model() -> None:
 
 def test_make_has_the_gateways_targets() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for name in ("kong-up", "kong-logs", "kong-routes"):
+    for name in ("kong-up", "kong-logs", "kong-routes", "weaviate-up", "weaviate-down"):
         assert re.search(rf"^{name}:$", makefile, re.MULTILINE)

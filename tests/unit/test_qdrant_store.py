@@ -28,7 +28,7 @@ from kiwi_rag.errors import (
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores import qdrant, qdrant_connection, qdrant_payload
+from kiwi_rag.stores import payload, qdrant, qdrant_connection, qdrant_payload
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance.documents import document, records_of
@@ -475,7 +475,7 @@ async def test_what_cannot_be_read_is_refused_and_spoils_nothing_else(name: str)
     assert [c.ref.item_id for c in found.items if c.ref.item_id != "acme/deploy"] == ["beta/sound"]
     assert len(found.items) < 4
     assert found.refused
-    assert all(hit.tier == "qdrant" and "Qdrant" in hit.reason for hit in found.refused)
+    assert all(hit.tier == "qdrant" and "malformed" in hit.reason for hit in found.refused)
     await store.list(Filters())
     await connection.close()
 
@@ -506,8 +506,8 @@ async def test_missing_passages_are_reported_and_written_again() -> None:
     connection = QdrantConnection(":memory:")
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
-    (head,) = await connection.call("retrieve", "shared", [qdrant_payload.head_id(REF.item_id)])
-    first = qdrant_payload.passage_id(REF.item_id, head.payload["generation"], 0)
+    (head,) = await connection.call("retrieve", "shared", [payload.head_id(REF.item_id)])
+    first = payload.passage_id(REF.item_id, head.payload["generation"], 0)
     await connection.call("delete", "shared", [first])
     assert sorted(await texts_of(store, "zebra")) == sorted(OLD[1:])
     assert (await store.status()).problems == ("1 passages are missing: index it again",)
@@ -525,8 +525,8 @@ async def test_points_of_somebody_else_are_no_hits() -> None:
     (passage, *_) = [point for point in await every_point(connection) if point.payload["kind"] == "passage"]
     copied = passage.payload | {"passage": {**passage.payload["passage"], "text": "zebra zebra"}}
     foreign = {"kind": "passage", "item_id": "acme/deploy", "generation": head.payload["generation"]}
-    for number, payload in enumerate([{}, {"kind": "passage"}, foreign, copied]):
-        point = models.PointStruct(id=number, vector=vector, payload=payload)
+    for number, fields in enumerate([{}, {"kind": "passage"}, foreign, copied]):
+        point = models.PointStruct(id=number, vector=vector, payload=fields)
         await connection.call("upsert", "shared", [point])
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
@@ -561,7 +561,7 @@ async def test_passages_under_no_head_are_no_hits() -> None:
     for path in ("acme/deploy", "acme/ghost"):
         (point, *_) = qdrant_payload.passage_points(batch(["zebra forged"]), 9, "9-forged")
         point.payload |= {"kind": "passage", "item_id": path}
-        point.id = qdrant_payload.passage_id(path, "9-forged", 0)
+        point.id = payload.passage_id(path, "9-forged", 0)
         await connection.call("upsert", "shared", [point])
     found = await store.search(query("zebra", await store.statistics(query_terms("zebra"))))
     assert sorted(c.passage.text for c in found.items) == sorted(OLD)
@@ -684,6 +684,84 @@ async def test_an_item_is_refused_and_never_there() -> None:
 
 
 def test_ids_derive_from_content_and_place() -> None:
-    assert len({qdrant_payload.head_id(path) for path in ("a/b-c", "a/b_c", "a/B-c", "a/b-c")}) == 3
+    assert len({payload.head_id(path) for path in ("a/b-c", "a/b_c", "a/B-c", "a/b-c")}) == 3
     places = [(path, turn, place) for path in ("a", "b") for turn in ("1-x", "2-x") for place in (0, 1)]
-    assert len({qdrant_payload.passage_id(*place) for place in places}) == 8
+    assert len({payload.passage_id(*place) for place in places}) == 8
+
+
+async def test_a_key_of_one_collection_is_enough_once_the_collection_is_there() -> None:
+    with QdrantServer() as server:
+        connection = QdrantConnection(server.url)
+        await QdrantVectorStore(connection, "one", partition="harbour").put([batch(OLD)])
+        assert server.collections["one"].indexes == {**qdrant_connection.INDEXES, "partition": "keyword"}
+        (index,) = (seen.body for seen in server.seen if (seen.body or {}).get("field_name") == "partition")
+        assert index["field_schema"] == {"type": "keyword", "is_tenant": True}
+        assert not any("idf" in str(vector) for vector in server.collections["one"].wanted.sparse_vectors.values())
+        server.only = "one"
+        quay = QdrantVectorStore(connection, "one", partition="quay")
+        await quay.put([batch(NEW)])
+        assert await seen_by_a_reader(quay) == (1, 2, sorted(NEW))
+        with pytest.raises(StoreRefused, match="not granted"):
+            await QdrantVectorStore(connection, "two", partition="quay").put([batch(NEW)])
+        await quay.clear()
+        assert await seen_by_a_reader(quay) == (0, 0, [])
+        assert await seen_by_a_reader(QdrantVectorStore(connection, "one", partition="harbour")) == (1, 3, sorted(OLD))
+        await connection.close()
+
+
+async def test_every_request_for_points_names_the_partition() -> None:
+    """Whatever is asked or written, by the conditions that arrive at the server and the points that it gets."""
+    with QdrantServer() as server:
+        store = QdrantVectorStore(QdrantConnection(server.url), "one", partition="quay")
+        await store.put([batch(OLD)])
+        await store.put([batch(NEW)])
+        await texts_of(store, "zebra", filters=Filters(path="acme/*"))
+        await store.similar_terms(["zebrq"])
+        await store.list(Filters(signer="ada"))
+        await store.get(REF)
+        await store.status()
+        await store.delete(REF)
+        await store.clear()
+        mine = {"key": "partition", "match": {"value": "quay"}}
+        requests = [seen for seen in server.seen if "/points" in seen.path or seen.path.endswith("/facet")]
+        assert {seen.path.removeprefix("/collections/one/") for seen in requests} == {
+            "points", "points/batch", "points/count", "points/query/batch", "points/scroll", "facet",
+        }  # fmt: skip
+        ids = {str(payload.head_id(REF.item_id, "quay"))}
+        for seen in requests:
+            body = seen.body
+            if seen.path.endswith("/points"):
+                assert set(body["ids"]) == ids
+                continue
+            for one in body.get("searches") or body.get("operations") or [body]:
+                part = next(iter(one.values())) if "operations" in body else one
+                condition = part.get("update_filter") or part.get("filter")
+                assert condition["must"][0] == mine, seen.path
+                assert all(point["payload"]["partition"] == "quay" for point in part.get("points", []))
+        await store.close()
+
+
+async def test_a_collection_holds_partitions_or_one_index_and_not_both() -> None:
+    connection = QdrantConnection(":memory:")
+    whole, part = QdrantVectorStore(connection, "a"), QdrantVectorStore(connection, "b", partition="quay")
+    await whole.put([batch(OLD)])
+    await part.put([batch(OLD)])
+    for store, said in ((QdrantVectorStore(connection, "b"), "QDRANT_COLLECTION"),
+                        (QdrantVectorStore(connection, "a", partition="quay"), "one index alone")):  # fmt: skip
+        for call in (store.put([batch(NEW)]), store.list(Filters()), store.clear()):
+            with pytest.raises(StoreCorrupt, match=said):
+                await call
+    assert await seen_by_a_reader(whole) == await seen_by_a_reader(part) == (1, 3, sorted(OLD))
+    await connection.close()
+
+
+async def test_a_cleared_collection_may_be_of_another_model() -> None:
+    connection = QdrantConnection(":memory:")
+    store = QdrantVectorStore(connection, "shared")
+    await store.clear()
+    await store.put([batch(OLD)])
+    await store.clear()
+    assert not (await connection.call("get_collections")).collections
+    await store.put([records_of(document("acme/two", ["two"]), fingerprint="other/1/384/mean/256")])
+    assert (await store.status()).fingerprint == "other/1/384/mean/256"
+    await connection.close()

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import MissingExtra
+from kiwi_rag.errors import ConfigError, ConsentRequired, MissingExtra
 from kiwi_rag.services import Services
+from kiwi_rag.services.remote import store_hosts
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer
@@ -54,14 +55,40 @@ async def test_closing_ends_all_even_when_one_part_fails(services: Services) -> 
     assert closed == ["second", "first"]
 
 
-def test_an_index_in_qdrant_without_its_package_names_the_extra(
-    services: Services, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("store", "package"), [("qdrant", "qdrant_client"), ("weaviate", "weaviate")])
+def test_an_index_on_a_server_without_its_package_names_the_extra(
+    services: Services, monkeypatch: pytest.MonkeyPatch, store: str, package: str
 ) -> None:
-    environment = {"KIWI_WORKSPACE_STORE": "qdrant", "KIWI_QDRANT_URL": "https://qdrant.example"}
+    environment = {"KIWI_WORKSPACE_STORE": store, f"KIWI_{store.upper()}_URL": "https://store.example"}
     app = Services.open({"HOME": str(services.cwd.parent), **environment}, services.cwd)
-    for module in ("qdrant", "qdrant_connection", "qdrant_payload"):
-        monkeypatch.delitem(sys.modules, f"kiwi_rag.stores.{module}", raising=False)
-    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    for module in [name for name in sys.modules if name.startswith((f"kiwi_rag.stores.{store}", f"{package}."))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra) as caught:
         _ = Workspace(app).tier
-    assert "kiwi-rag[qdrant]" in caught.value.hint
+    assert f"kiwi-rag[{store}]" in caught.value.hint
+
+
+@pytest.mark.parametrize("store", ["qdrant", "weaviate"])
+def test_an_index_on_a_server_needs_its_address(services: Services, store: str) -> None:
+    app = Services.open({"HOME": str(services.cwd.parent), "KIWI_WORKSPACE_STORE": store}, services.cwd)
+    with pytest.raises(ConfigError, match=f"{store}_url is not set"):
+        _ = Workspace(app).tier
+
+
+def test_a_workspace_is_a_partition_of_the_one_collection_that_is_set(services: Services) -> None:
+    environment = {"KIWI_WORKSPACE_STORE": "qdrant", "KIWI_QDRANT_URL": ":memory:", "KIWI_WORKSPACE_NAME": "harbour"}
+    for one, (name, partition) in {"": ("kiwi100-harbour", ""), "team": ("team", "harbour")}.items():
+        variables = {"HOME": str(services.cwd.parent), **environment, "KIWI_QDRANT_COLLECTION": one}
+        store = Workspace(Services.open(variables, services.cwd)).tier.store
+        assert (store._collection.name, store._collection.partition) == (name, partition)
+        assert store.capabilities.collections is not bool(partition)
+
+
+def test_both_hosts_of_weaviate_need_consent(services: Services) -> None:
+    environment = {"KIWI_WORKSPACE_STORE": "weaviate", "KIWI_WEAVIATE_URL": "https://rest.example",
+                   "KIWI_WEAVIATE_GRPC_URL": "https://grpc.example:443"}  # fmt: skip
+    app = Services.open({"HOME": str(services.cwd.parent), **environment}, services.cwd)
+    assert store_hosts(app.settings) == ["rest.example", "grpc.example"]
+    with pytest.raises(ConsentRequired, match=r"rest\.example"):
+        _ = Workspace(app).tier

@@ -1,0 +1,227 @@
+"""The base of `VectorStore`s that keep documents alone, on a server that ranks by itself.
+
+The server's scores are only an order (`Capabilities.scores`), and a search fuses its legs by ranks. Points that others
+wrote are not trusted: they are read strictly, and each hit is verified against its signed statement by whoever shows
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
+from kiwi_rag.model import (
+    Candidates,
+    CollectionStatistics,
+    EmbeddingRecord,
+    Filters,
+    ItemRef,
+    ItemType,
+    StoredItem,
+    StoreQuery,
+)  # fmt: skip
+from kiwi_rag.stores import payload
+from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission, require_document
+from kiwi_rag.stores.server import ServerCollection
+
+_ROUNDS = 3
+LATER = "let one machine index a file"
+CollectionT = TypeVar("CollectionT", bound=ServerCollection[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentWrite:
+    """What is written of a document: its passages, what its head says, and ``state``, a digest of all of it."""
+
+    path: str
+    state: str = ""
+    records: Sequence[EmbeddingRecord] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Sequence[EmbeddingRecord]) -> DocumentWrite:
+        """Return what is written of an admitted document."""
+        admission = require_document(one_admission(records))
+        state, fields = payload.state_of(admission, records), payload.head_payload(admission)
+        return cls(admission.ref.item_id, state, records, fields)
+
+
+class DocumentStore(ABC, Generic[CollectionT]):
+    """One collection as an index of documents that several machines may write to and search.
+
+    Nothing is contacted before the first use, and reading creates no collection. It keeps a document as it was written
+    last, and no items.
+    """
+
+    capabilities: Capabilities
+    _collection: CollectionT
+
+    async def ensure_created(self, fingerprint: str, dimension: int) -> None:
+        """Create the collection for an embedding model where it is missing, or check the one that is there.
+
+        Raises
+        ------
+        StoreCorrupt
+            When Kiwi did not make it like this; the message says what differs.
+        FingerprintMismatch
+            When it was made for another model or dimension.
+        StoreUnreachable, StoreRefused, StoreError
+            When the server does not become ready, or does not do it.
+        """
+        await self._collection.ensure_created(fingerprint, dimension)
+
+    async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
+        """Store admitted documents, replacing what was there; nothing if it is the same.
+
+        Raises
+        ------
+        NotAdmitted, UsageError, EmbeddingError, FingerprintMismatch
+            When the records of an entry are not those of one admitted document in this collection's model.
+        StoreBusy
+            When others keep writing the same document at the same time.
+        StoreUnreachable, StoreRefused, StoreError
+            When the server does not take them; readers still find what was there before.
+        """
+        writes = [DocumentWrite.of(records) for records in entries]
+        for model in dict.fromkeys((records[0].fingerprint, len(records[0].vector)) for records in entries):
+            await self.ensure_created(*model)
+        if writes:
+            await self._write(writes)
+
+    async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
+        """Return a document; None when it is not there. A document has no files.
+
+        Raises
+        ------
+        StoreCorrupt
+            When its points are malformed.
+        """
+        heads = await self._retrieve([ref.item_id]) if await self._has(ref) else []
+        if not heads or not payload.read_head(heads[0].payload, ref.item_id).generation:
+            return None
+        return payload.read_document(heads[0].payload)
+
+    async def list(self, filters: Filters) -> Sequence[StoredItem]:
+        """Return the documents that match, ordered by path; a malformed one has a ``problem``."""
+        heads = await self._heads(filters) if await self._collection.model() else []
+        found = [payload.read_document_or_problem(head.payload) for head in heads]
+        matching = [one for one in found if one.problem or payload.matches_path(filters, one.ref.item_id)]
+        return sorted(matching, key=lambda one: one.ref.item_id)
+
+    async def history(self, ref: ItemRef) -> Mapping[str, str]:
+        """Return nothing: documents have no versions."""
+        return {}
+
+    async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
+        """Return counts: passages, their total length in terms, each term's document frequency, and items."""
+        at = self._collection
+        if await at.model() is None:
+            return CollectionStatistics()
+        distinct = list(dict.fromkeys(term for term in terms if term))
+        (passages, length), items, counts = await asyncio.gather(
+            at.sum("length", at.of("passage")),
+            at.count(at.of("head")),
+            asyncio.gather(*(at.count(at.of("passage", terms=term)) for term in distinct)),
+        )
+        occurring = {term: count for term, count in zip(distinct, counts, strict=True) if count}
+        return CollectionStatistics(passages, length, occurring, items)
+
+    async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Return what each of up to `kiwi_rag.lexical.MAX_TERMS` terms may be a slip for, the most frequent first."""
+        slips = [term for term in dict.fromkeys(terms) if max_edits(term)][:MAX_TERMS]
+        if not slips or await self._collection.model() is None:
+            return {}
+        near = await self._terms_near(slips)
+        return {slip: tuple(find_similar(slip, found)) for slip, found in zip(slips, near, strict=True)}
+
+    async def search(self, query: StoreQuery) -> Candidates:
+        """Return the union of both legs' best `query.depth` passages; the scores of a leg are only an order.
+
+        Raises
+        ------
+        FingerprintMismatch
+            When the collection holds vectors of another model.
+        StoreUnreachable, StoreError
+            When the server gives no answer: never an empty one in its place.
+        """
+        model = await self._collection.model()
+        if model is None:
+            return Candidates((), "exact")
+        model.require(query.fingerprint, len(query.vector))
+        stale: frozenset[str] = frozenset()
+        for _ in range(_ROUNDS):
+            found = await self._search_legs(query, stale)
+            legs = payload.LegResults.read(found, self.capabilities.kind, self._collection.partition)
+            legs.found = [one for one in legs.found if payload.matches_path(query.filters, one.path)]
+            candidates, stale = legs.candidates(await self._retrieve(legs.paths))
+            if not stale:  # else a writer is between two steps
+                break
+        return Candidates(tuple(candidates), model.plan, tuple(dict.fromkeys(legs.refused)))
+
+    async def status(self) -> StoreStatus:
+        """Return counts and health."""
+        at = self._collection
+        model = await at.model()
+        if model is None:
+            return StoreStatus(0, 0, "", (f"there is no {at.label} yet: index into it",))
+        (items, expected), (passages, _), (others, is_written) = await asyncio.gather(
+            at.sum("of", at.of("head")), at.sum("length", at.of("passage")), self._unfinished()
+        )
+        found = {
+            f"{expected - passages} passages are missing: index it again": passages < expected,
+            f"{passages - expected} passages belong to no document: index it again": passages > expected,
+        }
+        problems = [problem for problem, is_there in found.items() if is_there and not is_written]
+        details = {"collection": at.label, "server": at.connection.version, "plan": model.plan}
+        return StoreStatus(items, passages, model.fingerprint, (*problems, *others, *model.problems), details)
+
+    async def clear(self) -> None:
+        """Remove everything; another model may be used afterwards where no other partition is in the collection."""
+        await self._collection.clear()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._collection.connection.close()
+
+    @abstractmethod
+    async def delete(self, ref: ItemRef) -> bool:
+        """Remove a document; return whether it was there."""
+
+    @abstractmethod
+    async def _write(self, writes: Sequence[DocumentWrite]) -> None:
+        """Replace documents in their order, those that are not as written already."""
+
+    @abstractmethod
+    async def _heads(self, filters: Filters) -> Sequence[payload.Point]:
+        """Return the heads that match, but for wildcards in a path."""
+
+    @abstractmethod
+    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[payload.Point]]:
+        """Return what the vector leg and the words leg find; the round before found `stale` generations."""
+
+    @abstractmethod
+    async def _terms_near(self, slips: Sequence[str]) -> Sequence[Sequence[str]]:
+        """Return for each slip terms that it may be a slip for, the most frequent first."""
+
+    @abstractmethod
+    async def _unfinished(self) -> tuple[Sequence[str], bool]:
+        """Return what is left of writes that broke off, as problems, and whether others may be under way."""
+
+    async def _has(self, ref: ItemRef) -> bool:
+        """Whether such a document may be stored."""
+        return ref.item_type is ItemType.DOCUMENT and await self._collection.model() is not None
+
+    async def _retrieve(self, paths: Sequence[str]) -> Sequence[payload.Point]:
+        """Return the heads of some documents that exist."""
+        return await self._collection.retrieve([payload.head_id(path, self._collection.partition) for path in paths])
+
+    async def _read_heads(self, paths: Sequence[str]) -> Mapping[str, payload.DocumentHead]:
+        """Return the heads of some documents, those that were never written too."""
+        points = {point.id: point for point in await self._retrieve(paths)}
+        found = {path: points.get(payload.head_id(path, self._collection.partition)) for path in paths}
+        empty = payload.DocumentHead
+        return {path: payload.read_head(p.payload, path) if p else empty(path) for path, p in found.items()}

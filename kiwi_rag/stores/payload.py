@@ -1,0 +1,303 @@
+"""Documents as Qdrant and Weaviate hold them: written into flat payloads, and read back strictly.
+
+A document has a *head* and passages. The head names the *generation* of passages that counts and holds the signed
+envelope. A generation is named by its *turn* (one more than the head's when the write began) and a digest of all that
+is written. Ids are UUIDs of version 5: of the path for a head, of path, generation and ordinal for a passage; and of
+the partition, where one collection holds several. Whoever can write to a collection could have written these payloads:
+a part that is missing or of another type makes the point a `StoreCorrupt`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+from uuid import UUID, uuid5
+
+from pydantic import Json
+
+from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
+from kiwi_rag.model import (
+    Admission,
+    Candidate,
+    EmbeddingRecord,
+    Filters,
+    ItemRef,
+    ItemScores,
+    ItemType,
+    Passage,
+    RefusedHit,
+    StoredItem,
+)  # fmt: skip
+from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
+from kiwi_rag.signing import dsse
+from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
+
+SCHEMA = 100
+MAX_PASSAGES = 1_000_000
+_NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
+Payload = Mapping[str, Any]
+_FOREIGN = "did a program other than Kiwi write to this collection?"
+_HEAD = Columns({str: "kind item_id generation", int: "turn of"})
+_TYPE = {Literal["document"]: "item_type"}
+_SIGNED = Columns(_TYPE, {str: "digest content_sha256 key_id", TIME: "signed_at", Json[dict[str, Any]]: "metadata"})
+_STORED = Columns(_TYPE, {str: "digest content_sha256 policy", TIME: "admitted_at", int: "of", ENVELOPE: "envelope"})
+_POINT = Columns({str: "item_id generation", object: "passage"})
+_PASSAGE = Columns(PASSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a server keeps under an id; one that a leg of a search found has its cosine, or its score by words."""
+
+    id: str
+    payload: Payload
+    score: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentHead:
+    """Which generation of a document counts, and ``of`` how many passages.
+
+    ``turn`` 0: nothing was ever written. No ``generation``: the document is not there.
+    """
+
+    item_id: str
+    turn: int = 0
+    generation: str = ""
+    of: int = 0
+
+    @property
+    def state(self) -> str:
+        """The digest of what was written; empty where nothing is there."""
+        return self.generation.partition("-")[2]
+
+
+def head_id(path: str, partition: str = "") -> str:
+    """Return the id of a document's head; `partition` where one collection holds several."""
+    return _uuid(partition, f"head\0document:{path}")
+
+
+def passage_id(path: str, generation: str, ordinal: int, partition: str = "") -> str:
+    """Return the id of a passage."""
+    return _uuid(partition, f"passage\0document:{path}\0{generation}\0{ordinal}")
+
+
+def _uuid(partition: str, name: str) -> str:
+    return str(uuid5(_NAMESPACE, f"partition\0{partition}\0{name}" if partition else name))
+
+
+def state_of(admission: Admission, records: Sequence[EmbeddingRecord]) -> str:
+    """Return a digest of all that is written of a document except when it was admitted: equal ones need no write."""
+    admitted = admission.digest, admission.item.content_sha256, admission.policy, admission.principal
+    parts = SCHEMA, admitted, admission.envelope.signatures, records[0].fingerprint, [r.passage for r in records]
+    vectors = b"".join(record.vector.astype("<f4").tobytes() for record in records)
+    return hashlib.sha256(repr(parts).encode() + vectors).hexdigest()
+
+
+def head_payload(admission: Admission) -> dict[str, Any]:
+    """Return what a document's head says besides the fields of `DocumentHead`."""
+    return filtered_fields(admission) | {
+        "kind": "head",
+        "digest": admission.digest,
+        "content_sha256": admission.item.content_sha256,
+        "envelope": dsse.encode(admission.envelope),
+        "policy": admission.policy,
+        "admitted_at": timestamp(admission.admitted_at),
+        "metadata": json.dumps(admission.item.metadata, ensure_ascii=False, sort_keys=True, default=dict),
+    }
+
+
+def passage_fields(passage: Passage) -> dict[str, Any]:
+    """Return a passage as `read_passage` reads it."""
+    return asdict(passage) | {"heading": list(passage.heading)}
+
+
+def filtered_fields(admission: Admission) -> dict[str, Any]:
+    """Return what filters are applied to; heads and passages have it alike."""
+    ref, metadata = admission.ref, admission.item.metadata
+    parts = ref.item_id.split("/")
+    texts = {name: str(metadata.get(name) or "") for name in ("category", "author", "file_type", "service", "domain")}
+    return texts | {
+        "item_type": ref.item_type.value,
+        "item_id": ref.item_id,
+        "folders": ["/".join(parts[:depth]) for depth in range(1, len(parts))],
+        "namespace": ref.namespace,
+        "tags": list(dict.fromkeys(str(tag) for tag in metadata.get("tags") or ())),
+        "principal": admission.principal,
+        "key_id": admission.key_id,
+        "signed_at": timestamp(admission.signed_at),
+    }
+
+
+def filter_conditions(filters: Filters, server: Any) -> list[Any]:
+    """Return the conditions of filters, except for a path with wildcards, which each server has in another way.
+
+    `server` is the module with a server's ``equals(field, value)``, ``one_of(field, values)``, ``any_of(conditions)``
+    and ``at_least(field, moment)``.
+    """
+    names = ("category", "author", "namespace", "service", "domain")
+    texts = {"item_type": filters.item_type.value if filters.item_type else ""}
+    texts |= {name: getattr(filters, name) for name in names}
+    every = [server.equals(name, text) for name, text in texts.items() if text]
+    every += [server.one_of("file_type", filters.file_types)] if filters.file_types else []
+    every += [server.equals("tags", tag) for tag in sorted(set(filters.tags))]
+    if (path := filters.path.rstrip("/")) and not path_pattern(filters):
+        every.append(server.any_of([server.equals("item_id", path), server.equals("folders", path)]))
+    if filters.signer:
+        every.append(server.any_of([server.equals(name, filters.signer) for name in ("principal", "key_id")]))
+    if filters.since:
+        since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
+        every.append(server.at_least("signed_at", since))
+    return every
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    try:
+        yield
+    except SignatureRefused as error:
+        raise StoreCorrupt(f"the index holds a malformed {what}: {error.message}", hint=_FOREIGN) from error
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise StoreCorrupt(f"the index holds a malformed {what}: {type(error).__name__}", hint=_FOREIGN) from error
+
+
+@_reading("head of a document")
+def read_head(payload: Payload, path: str) -> DocumentHead:
+    """Return the head of the document at `path` from its payload."""
+    row = _HEAD(payload)
+    head = make_record(DocumentHead, row)
+    if head.item_id != path or head.turn < 1:
+        raise ValueError("the head of another document")
+    if not (row["kind"] == "head") == bool(head.generation) == (0 < head.of <= MAX_PASSAGES):
+        raise ValueError("a head without passages")
+    return head
+
+
+@_reading("document")
+def _read_candidate(payload: Payload, found: FoundPassage, scores: ItemScores) -> Candidate:
+    """Return a passage with its scores and what a head says of its document."""
+    parts = {"passage": found.passage, "cosine": found.cosine, "bm25": found.words, "item": scores}
+    return make_record(Candidate, _SIGNED(payload), ref=ref_of(payload), **parts)
+
+
+@_reading("document")
+def read_document(payload: Payload) -> StoredItem:
+    """Return a head as a stored document; its envelope is decoded strictly."""
+    row = _STORED(payload)
+    return make_record(StoredItem, row, ref=ref_of(payload), passages=row["of"])
+
+
+def read_document_or_problem(payload: Payload) -> StoredItem:
+    """Return a head as a stored document; a malformed one gets a ``problem``, and never verifies."""
+    try:
+        return read_document(payload)
+    except KiwiError as error:
+        digest = str(payload.get("digest"))[:64]
+        return StoredItem(ref_of(payload), NO_ENVELOPE, digest, "", NEVER, "", problem=error.message)
+
+
+@dataclass(slots=True)
+class FoundPassage:
+    """A passage of one generation of a document, with the scores of the legs that found it."""
+
+    path: str
+    generation: str
+    passage: Passage
+    cosine: float = NOT_FOUND_BY_VECTOR
+    words: float = 0.0
+
+
+@_reading("passage")
+def read_passage(point: Point, partition: str = "") -> tuple[FoundPassage, float]:
+    """Return the passage of a point whose id is that of its path, generation and ordinal, and the point's score."""
+    row = _POINT(point.payload)
+    passage = make_record(Passage, _PASSAGE(row["passage"]))
+    if point.id != passage_id(row["item_id"], row["generation"], passage.ordinal, partition):
+        raise ValueError("a point of another id")
+    if not math.isfinite(point.score):
+        raise ValueError("no finite number")
+    return FoundPassage(row["item_id"], row["generation"], passage), point.score
+
+
+@dataclass(slots=True)
+class LegResults:
+    """What both legs found, and what of it a reader accepts; `store` and `partition` are where they were searched."""
+
+    store: str
+    partition: str
+    found: Sequence[FoundPassage]
+    refused: list[RefusedHit]
+
+    @classmethod
+    def read(cls, legs: Sequence[Sequence[Point]], store: str, partition: str = "") -> LegResults:
+        """Read what the vector leg and the words leg found; a malformed point is refused."""
+        found: dict[str, FoundPassage] = {}
+        results = cls(store, partition, (), [])
+        for number, leg in enumerate(legs):
+            for point in leg:
+                try:
+                    one, score = read_passage(point, partition)
+                except StoreCorrupt as error:
+                    results._refuse(point.payload, error)
+                    continue
+                one = found.setdefault(point.id, one)
+                if number == 0:
+                    one.cosine = min(1.0, max(-1.0, score))
+                else:
+                    one.words = max(0.0, score)
+        results.found = tuple(found.values())
+        return results
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The documents that were found."""
+        return sorted({one.path for one in self.found})
+
+    def candidates(self, heads: Collection[Point]) -> tuple[list[Candidate], frozenset[str]]:
+        """Return the passages of the generations that count, and the generations of the others."""
+        by_path: dict[str, list[FoundPassage]] = {}
+        for one in self.found:
+            by_path.setdefault(one.path, []).append(one)
+        paths = {head_id(path, self.partition): path for path in by_path}
+        candidates: list[Candidate] = []
+        judged: set[str] = set()
+        for point in heads:
+            own = by_path.get(path := paths.get(point.id, ""), [])
+            try:
+                generation = read_head(point.payload, path).generation
+                own = [one for one in own if one.generation == generation]
+                # The best scores of the found passages are the document's: those of its others are not known.
+                cosine = max((one.cosine for one in own), default=0.0)
+                words = max((one.words for one in own), default=0.0)
+                scores = ItemScores(cosine, cosine, cosine, words, words)
+                candidates += [_read_candidate(point.payload, one, scores) for one in own]
+            except StoreCorrupt as error:
+                self._refuse(point.payload, error)
+            judged |= {one.generation for one in own}
+        return candidates, frozenset(one.generation for one in self.found) - judged
+
+    def _refuse(self, payload: Payload, error: KiwiError) -> None:
+        self.refused.append(RefusedHit(ref_of(payload), self.store, error.code, error.message))
+
+
+def ref_of(payload: Payload) -> ItemRef:
+    """Return the document that a point names; ``unreadable`` where it names none."""
+    return parse_ref({"item_type": ItemType.DOCUMENT.value, "version": "", "item_id": payload.get("item_id")})
+
+
+def path_pattern(filters: Filters) -> str:
+    """Return the filters' path if it holds wildcards."""
+    return filters.path.rstrip("/") if "*" in filters.path or "?" in filters.path else ""
+
+
+def matches_path(filters: Filters, item_id: str) -> bool:
+    """Whether a path passes the filters: itself, or one of the folders above it."""
+    pattern = filters.path.rstrip("/").replace("[", "[[]")  # literal in a filter
+    return not pattern or any(fnmatchcase(item_id, one) for one in (pattern, f"{pattern}/*"))

@@ -1,0 +1,188 @@
+"""`WeaviateVectorStore`: a class of a Weaviate server as a `VectorStore`.
+
+Weaviate ranks: the dense leg by cosine, the words leg by its own BM25 over Kiwi's terms. A passage that one leg found
+has no score in the other, and BM25 has the statistics of this class alone, so the scores are only an order, which a
+search fuses by ranks with `alpha` as the weight. Weaviate's own hybrid query would do the same and not return the
+scores of the legs, which an explanation shows.
+
+Weaviate has no transactions and no conditional update. Documents are replaced like this, so that readers find the whole
+old one or the whole new one, and of several writers the one whose head was stored last has replaced the document:
+
+1. Read the documents' heads.
+2. Store a note for each that a new generation of it is being written. No two writes share a generation.
+3. Store the passages of the new generations.
+4. Replace the heads, each in one step. From here on readers see the new documents.
+5. Remove the passages of these documents that belong to no head and, by the notes, to no other writer; then the notes.
+6. Read the heads again. A document whose passages are incomplete, because this writer was so slow that another one took
+   it for broken off (`NOTED_SECONDS`) and removed them, is written again.
+
+A reader drops every passage whose generation is not the one that its document's head names, and searches again without
+the generations that it dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from weaviate.classes.query import Filter, MetadataQuery, Sort
+
+from kiwi_rag.errors import StoreBusy
+from kiwi_rag.lexical import SYMBOL, split_halves, swap_middle
+from kiwi_rag.model import Filters, ItemRef, StoreQuery
+from kiwi_rag.stores import weaviate_schema as schema
+from kiwi_rag.stores.base import Capabilities
+from kiwi_rag.stores.document_store import LATER, DocumentStore, DocumentWrite
+from kiwi_rag.stores.payload import DocumentHead, Point, head_id
+from kiwi_rag.stores.weaviate_connection import AT_ONCE, WeaviateCollection, WeaviateConnection
+
+NOTED_SECONDS = 120.0
+"""A write that was noted so long ago was broken off; the next write of any document removes what it left."""
+_TRIES = 12
+_PASSAGES_AT_ONCE = 100
+_PAGE = 500
+_WORD_SAMPLE = 500
+__all__ = ["WeaviateConnection", "WeaviateVectorStore"]
+
+
+class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
+    """One class as an index of documents.
+
+    Parameters
+    ----------
+    connection
+        The connection to Weaviate; several stores may share one, and each closes it.
+    collection
+        The name of the collection, from which that of the class is derived.
+    noted_seconds
+        See `NOTED_SECONDS`.
+    """
+
+    capabilities = Capabilities("weaviate", scores=False)
+
+    def __init__(
+        self, connection: WeaviateConnection, collection: str, *, noted_seconds: float = NOTED_SECONDS
+    ) -> None:
+        self._collection = WeaviateCollection(connection, collection)
+        self._noted = timedelta(seconds=noted_seconds)
+
+    async def delete(self, ref: ItemRef) -> bool:
+        """Remove a document; return whether it was there."""
+        path = ref.item_id
+        if not await self._has(ref) or not (await self._read_heads([path]))[path].generation:
+            return False
+        await self._collection.delete(schema.objects_of("head", docId=head_id(path)))
+        await self._sweep([path])
+        return True
+
+    async def _write(self, writes: Sequence[DocumentWrite]) -> None:
+        """Take the steps until every document is as written, or another writer has replaced it."""
+        writes = list({one.path: one for one in writes}.values())
+        own: dict[str, DocumentHead] = {}
+        replaced: set[str] = set()
+        for _ in range(_TRIES):
+            now = await self._read_heads([one.path for one in writes])
+            counts = await self._generations(now)
+            replaced |= {path for path, head in now.items() if path in own and head.generation != own[path].generation}
+            whole = {path for path, head in now.items() if counts.get(head.generation, 0) == head.of}
+            same = {one.path for one in writes if one.state == now[one.path].state}
+            writes = [one for one in writes if one.path not in replaced | (whole & same)]
+            if not writes:
+                broken = {str(note.payload.get("item_id")) for note in await self._notes() if not self._is_live(note)}
+                # The other writer may have taken the passages here for those of a write under way.
+                await self._sweep(sorted(broken | replaced))
+                return
+            own = {one.path: _next_head(now[one.path], one) for one in writes}
+            await self._replace(writes, own)
+            await self._sweep(sorted(own), {head.generation for head in own.values()})
+        raise StoreBusy(f"others keep removing what is written of {writes[0].path}", hint=LATER)
+
+    async def _replace(self, writes: Sequence[DocumentWrite], heads: Mapping[str, DocumentHead]) -> None:
+        """Take the steps 2 to 4."""
+        await self._collection.upsert([schema.write_object(head) for head in heads.values()])
+        project = self._collection.collection
+        passages = [o for one in writes for o in schema.passage_objects(one.records, heads[one.path], project)]
+        for start in range(0, len(passages), _PASSAGES_AT_ONCE):
+            await self._collection.upsert(passages[start : start + _PASSAGES_AT_ONCE])
+        await self._collection.upsert([schema.head_object(heads[one.path], one.fields, project) for one in writes])
+
+    async def _sweep(self, paths: Sequence[str], own: Collection[str] = ()) -> None:
+        """Take step 5; `own` are the generations whose writes end here.
+
+        Passages are read first, then notes, then heads: a generation without a note by then either has its head or
+        never will.
+        """
+        if not paths:
+            return
+        there, notes = await self._generations(paths), await self._notes()
+        live = {str(note.payload.get("generation")) for note in notes if self._is_live(note)} - set(own)
+        kept = live | {head.generation for head in (await self._read_heads(paths)).values()}
+        ended = {str(note.payload.get("generation")) for note in notes} - live
+        documents = schema.one_of("docId", list(map(head_id, paths)))
+        for kind, generations in (("passage", set(there) - kept), ("write", ended)):
+            if generations:
+                condition = schema.objects_of(kind, None, documents, schema.one_of("generation", sorted(generations)))
+                await self._collection.delete(condition)
+
+    async def _generations(self, paths: Collection[str]) -> Mapping[str, int]:
+        """Return the generations of some documents, with the number of their passages."""
+        documents = schema.one_of("docId", list(map(head_id, paths)))
+        return await self._collection.groups("generation", schema.objects_of("passage", None, documents))
+
+    async def _notes(self) -> Sequence[Point]:
+        return await self._collection.find("fetch_objects", filters=schema.objects_of("write"), limit=AT_ONCE)
+
+    def _is_live(self, note: Point) -> bool:
+        at = note.payload.get("at")
+        return isinstance(at, datetime) and at > datetime.now(UTC) - self._noted
+
+    async def _unfinished(self) -> tuple[Sequence[str], bool]:
+        notes = await self._notes()
+        broken = sum(not self._is_live(note) for note in notes)
+        problem = f"{broken} writes broke off: the next write removes what they left"
+        return [problem] if broken else [], bool(notes)
+
+    async def _heads(self, filters: Filters) -> Sequence[Point]:
+        found: list[Point] = []
+        order, last = Sort.by_property("position"), -1
+        while True:
+            condition = schema.objects_of("head", filters, Filter.by_property("position").greater_than(last))
+            page = await self._collection.find("fetch_objects", filters=condition, sort=order, limit=_PAGE)
+            found += page
+            if len(page) < _PAGE:
+                return found
+            last = page[-1].payload["position"]
+
+    async def _terms_near(self, slips: Sequence[str]) -> Sequence[Sequence[str]]:
+        """Return terms of some passages that have one which shares a half with a slip: Weaviate lists no vocabulary."""
+        return await asyncio.gather(*map(self._terms_like, slips))
+
+    async def _terms_like(self, slip: str) -> Sequence[str]:
+        (begin, end), terms = split_halves(slip), Filter.by_property("terms")
+        halves = Filter.any_of([terms.like(f"{begin}*"), terms.like(f"*{end}"), terms.equal(swap_middle(slip))])
+        options = {"filters": schema.objects_of("passage", None, halves), "return_properties": ["terms"]}
+        found = await self._collection.find("fetch_objects", limit=_WORD_SAMPLE, **options)
+        counts = Counter(str(term) for passage in found for term in passage.payload.get("terms") or ())
+        return [term for term, _ in counts.most_common()]
+
+    async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
+        fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)[:_PAGE]]
+        shared = {"filters": schema.objects_of("passage", query.filters, *fresh), "limit": max(1, query.depth)}
+        shared |= {"return_properties": ["item_id", "generation", "passage"]}
+        dense = {"target_vector": schema.DENSE, "return_metadata": MetadataQuery(distance=True)}
+        legs = [self._collection.find("near_vector", query.vector.tolist(), **dense, **shared)]
+        if query.terms:
+            # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words. Weaviate multiplies the
+            # weight of a word by how often the query has it.
+            terms = [t for t in query.terms for _ in range(len(query.terms) if t.startswith(SYMBOL) else 1)]
+            words = {"query_properties": [schema.SEARCHED], "return_metadata": MetadataQuery(score=True)}
+            legs.append(self._collection.find("bm25", " ".join(terms), **words, **shared))
+        return await asyncio.gather(*legs)
+
+
+def _next_head(now: DocumentHead, write: DocumentWrite) -> DocumentHead:
+    generation = f"{now.turn + 1}.{uuid4().hex}-{write.state}"
+    return DocumentHead(write.path, now.turn + 1, generation, len(write.records))
