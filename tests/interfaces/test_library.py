@@ -129,7 +129,7 @@ async def test_each_library_is_alone(port: Kiwi) -> None:
 
 
 async def test_a_collection_cannot_be_named(port: Kiwi) -> None:
-    collection = "port__quay_v1_p0_p0"
+    collection = "lib__port__quay_v1_p0_p0"
     names = (collection, "KiwiDocument_port", "documents", "../../home", "/port/quay/../dock", "/other/quay", "%", "*")
     async with connected(port, "--toolsets", "library") as client:
         for name in names:
@@ -238,4 +238,4 @@ def test_what_is_removed_is_gone_and_the_rest_stays(tmp_path: Path) -> None:
     assert kiwi.json("library", "search", "dock", "pilot", "--format", "json")["hits"]
     assert (folder / "docs/routing.md").exists()
     vectors = kiwi.home / ".ai/vectors"
-    assert [path.name for path in vectors.glob("*/libraries/*")] == ["port__dock_v1_p1_p0"]
+    assert [path.name for path in vectors.glob("*/libraries/*")] == ["lib__port__dock_v1_p1_p0"]

@@ -39,8 +39,8 @@ def test_collections_with_long_names_differ_too() -> None:
 
 
 def test_a_name_shows_what_it_is_of() -> None:
-    assert collection_name("/fastapi/fastapi@0.121.0") == "fastapi__fastapi_v0_p121_p0"
-    assert library().name == "vitejs__vite_v1_p0_p0"
+    assert collection_name("/fastapi/fastapi@0.121.0") == "lib__fastapi__fastapi_v0_p121_p0"
+    assert library().name == "lib__vitejs__vite_v1_p0_p0"
 
 
 @pytest.mark.parametrize("text", ["vite", "/vite", "/a/../b", "/a//b", "/a/b@1", "/a/b c", "/a/" + "b" * 101, "/é/b"])

@@ -51,6 +51,13 @@ def test_settings_that_cannot_be_read_are_not_quoted(tmp_path: Path):
     assert "hunter2" not in str(refused.value)
 
 
+def test_a_workspace_cannot_take_the_name_of_a_library(tmp_path: Path):
+    (tmp_path / ".ai").mkdir()
+    (tmp_path / ".ai/workspace.yaml").write_text("name: lib__fastapi__fastapi_v1\n")
+    with pytest.raises(ConfigError, match="libraries have such names"):
+        WorkspaceConfig.at(tmp_path)
+
+
 async def test_names_that_cannot_be_shown_are_told_and_stop_nothing(yard: Yard):
     yard.write("good.md", "# Good\n")
     for name in (

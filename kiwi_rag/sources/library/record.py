@@ -17,6 +17,7 @@ from typing import Any
 from kiwi_rag.errors import KiwiError, NoSuchLibrary, StoreCorrupt, UsageError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing.statement import check_collection, is_nameable
+from kiwi_rag.sources.workspace.config import LIBRARY_PREFIX
 from kiwi_rag.storage.atomic import atomic_write, remove_folder
 from kiwi_rag.storage.safe_open import read_optional
 
@@ -111,11 +112,12 @@ def check_version(text: str) -> str:
 def collection_name(canonical: str) -> str:
     """Return the name of the collection of the library with this canonical id (ASCII); no two ids give the same.
 
-    Letters in lower case, digits and ``-`` stand for themselves, and anything else is escaped with ``_``. Of a result
-    that is too long only the beginning remains, with ``_z``, which is no escape, and 128 bits of a digest.
+    It begins with ``lib__``, as no workspace's does, so that both can be in one shared store. Letters in lower case,
+    digits and ``-`` stand for themselves, and anything else is escaped with ``_``. Of a result that is too long only the
+    beginning remains, with ``_z``, which is no escape, and 128 bits of a digest.
     """
-    plain = canonical.removeprefix("/")
-    escaped = re.sub(r"[^a-z0-9-]", lambda found: _ESCAPES.get(found[0]) or f"_{ord(found[0]):02x}", plain)
+    escaped = re.sub(r"[^a-z0-9-]", lambda found: _ESCAPES.get(found[0]) or f"_{ord(found[0]):02x}", canonical)
+    escaped = LIBRARY_PREFIX + escaped.removeprefix("__")
     if len(escaped) > _LONGEST:
         escaped = f"{escaped[:_KEPT]}_z{sha256_hex(canonical.encode())[:32]}"
     return check_collection(escaped)

@@ -29,6 +29,8 @@ from kiwi_rag.storage.safe_open import read_optional
 
 SETTINGS_FILE = "workspace.yaml"
 MAX_BYTES = 1 << 16
+LIBRARY_PREFIX = "lib__"
+"""The collections of libraries begin with it, those of workspaces do not."""
 _KEYS = {"name", "domains", "services"}
 _HINT = "its keys are name, domains and services: docs/workspace.md"
 
@@ -56,6 +58,9 @@ class WorkspaceConfig:
         """
         settings = _read_settings(root / ".ai" / SETTINGS_FILE)
         chosen = name or str(settings.get("name", "")) or _name_from_folder(root)
+        if chosen.startswith(LIBRARY_PREFIX):
+            hint = f"choose one that does not begin with {LIBRARY_PREFIX}"
+            raise ConfigError(f"{chosen[:80]!r} cannot name a workspace: libraries have such names", hint=hint)
         domains = {str(s): str(domain) for domain, services in settings.get("domains", {}).items() for s in services}
         services = {str(pattern): str(service) for pattern, service in settings.get("services", {}).items()}
         return cls(root, check_collection(chosen), domains, services)
