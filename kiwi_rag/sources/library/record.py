@@ -113,8 +113,8 @@ def collection_name(canonical: str) -> str:
     """Return the name of the collection of the library with this canonical id (ASCII); no two ids give the same.
 
     It begins with ``lib__``, as no workspace's does, so that both can be in one shared store. Letters in lower case,
-    digits and ``-`` stand for themselves, and anything else is escaped with ``_``. Of a result that is too long only the
-    beginning remains, with ``_z``, which is no escape, and 128 bits of a digest.
+    digits and ``-`` stand for themselves, and anything else is escaped with ``_``. Of a result that is too long only
+    the beginning remains, with ``_z``, which is no escape, and 128 bits of a digest.
     """
     escaped = re.sub(r"[^a-z0-9-]", lambda found: _ESCAPES.get(found[0]) or f"_{ord(found[0]):02x}", canonical)
     escaped = LIBRARY_PREFIX + escaped.removeprefix("__")
