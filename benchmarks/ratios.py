@@ -53,6 +53,14 @@ def _quality(prefix: str) -> Callable[[Mapping[str, Any]], Spread]:
     return read
 
 
+def _library(split: str, name: str) -> Callable[[Mapping[str, Any]], Spread]:
+    def read(results: Mapping[str, Any]) -> Spread:
+        found = results["library_quality"][split]
+        return _exactly(found[name] if name in found else found["hybrid"][name])
+
+    return read
+
+
 def _million(results: Mapping[str, Any]) -> Spread:
     return _exactly(_at_a_million(results)["p95"] / results["million"]["stages"]["1000000"]["numpy_scan"]["p50"])
 
@@ -145,6 +153,16 @@ RATIOS = (
         "≥",
         0.9,
         lambda r: _exactly(r["workspace"]["judged"]["test"]["hit@3"]),
+    ),
+    *(
+        Ratio(
+            f"documentation, by page, {about}: {name}",
+            "≥",
+            wanted,
+            _library(split, name),
+        )
+        for split, about in (("tune and report", "60 questions over five packages"), ("third", "42 over three others"))
+        for name, wanted in (("mrr", 0.8), ("hit@5", 0.92), ("hybrid / better leg", 1.02))
     ),
     Ratio(
         "federated p95 ÷ slowest tier alone",

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import quality_report, trees_report
+from benchmarks import library_quality, quality_report, trees_report
 from benchmarks.ratios import table
 from benchmarks.timing import timed
 
@@ -33,6 +33,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "registry_search": (),
     "words": ("10000",),
     "quality": ("acme", "corpus", "fitz-gov", "fitz-gov-untitled"),
+    "library_quality": (),
     "publish": ("300",),
     "sql_signature": (),
     "trees": ("1500",),
@@ -90,6 +91,8 @@ def markdown(results: Mapping[str, Any]) -> str:
 def _figures(name: str, found: Mapping[str, Any]) -> list[str]:
     if name == "quality" and "failed" not in found:
         return quality_report.tables(found)
+    if name == "library_quality" and "failed" not in found:
+        return library_quality.table(found)
     if name == "trees" and "failed" not in found:
         return trees_report.table(found)
     return ["", "```json", json.dumps(found, indent=1), "```"]

