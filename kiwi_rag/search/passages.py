@@ -19,17 +19,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kiwi_rag.formats.documents import CODE_TYPES
-from kiwi_rag.lexical import max_term_score, terms
+from kiwi_rag.lexical import max_term_score
 from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
 from kiwi_rag.search.diversify import NEAR, CopyIndex
 from kiwi_rag.search.document_state import read_document_state
 from kiwi_rag.search.hits import MAX_NAMED, Choice
-from kiwi_rag.search.ranking import RankedHit, default_weights, passage_legs, sort_key
+from kiwi_rag.search.pages import PROSE_TYPES, parse_page_query
+from kiwi_rag.search.ranking import Fusion, RankedHit, default_weights, passage_legs, sort_key
 from kiwi_rag.search.tier_query import TierQuery, collect_candidates
 from kiwi_rag.symbols import match_names, query_names
 
-PATH_SHARE = 0.05
-"""What is added to the score of a file whose path contains all words of the query."""
 RANK_ALPHA = 0.5
 """The vector leg's share where scores are only an order: alpha was tuned for scores, and ranks count the same (RRF)."""
 
@@ -133,6 +132,12 @@ def _operation(text: str) -> tuple[str, str] | None:
     return found[1].upper(), path.lower()
 
 
+def is_word(text: str) -> bool:
+    """Whether a query is a single word that is written as words are, and as names are not."""
+    text = text.strip()
+    return text.isalpha() and text in (text.lower(), text.capitalize())
+
+
 @dataclass
 class PassageChoice(Choice):
     """The choice among the passages of a workspace's documents, each text once, with a cap for each file.
@@ -158,11 +163,12 @@ class PassageChoice(Choice):
 
     @property
     def weights(self) -> FusionWeights:
-        """Those of the legs; a passage counts by itself. As long as there are no vectors, words have all of it."""
+        """Those of items. As long as there are no vectors, words have all of it."""
+        weights = default_weights()
         if not self._has_vector:
-            return FusionWeights(0.0)
-        alpha = default_weights().alpha if self.is_comparable else RANK_ALPHA
-        return FusionWeights(alpha if self.query.alpha is None else self.query.alpha)
+            return replace(weights, alpha=0.0)
+        alpha = weights.alpha if self.is_comparable else RANK_ALPHA
+        return replace(weights, alpha=alpha if self.query.alpha is None else self.query.alpha)
 
     async def choose(self, store_query: StoreQuery) -> None:
         """Verify passages, best first, until there are enough hits; copies of a hit are named and do not count."""
@@ -207,22 +213,25 @@ class PassageChoice(Choice):
             copies.append(page or f"{path}:{passage.start_line}-{passage.end_line}")
 
     def _scored(self, rarest: float) -> Iterator[RankedHit]:
-        intent, named = parse_intent(self.query.text), query_names(self.query.text)
+        text = self.query.text
+        intent, named, page = parse_intent(text), query_names(text), parse_page_query(text)
         self.kind = intent.kind.name
         hits, alpha = collect_candidates(self.tier_queries), self.weights.alpha
-        query_terms = set(terms(self.query.text))
-        for hit, vectors, words in zip(hits, *passage_legs(hits, rarest, self.is_comparable), strict=True):
+        fusion = Fusion(self.weights, rarest, comparable=self.is_comparable)
+        for hit, vectors, words in zip(hits, *passage_legs(hits, fusion), strict=True):
             candidate = hit.candidate
-            # Both are added and not mixed in: a better match whose kind or path differs still comes first.
-            kind = intent.score_bonus(candidate)
-            symbol = SYMBOL_BONUS * match_names(named, candidate.ref.item_id, candidate.passage) if named else 0.0
-            path = PATH_SHARE * len(query_terms.intersection(terms(candidate.ref.item_id))) / max(len(query_terms), 1)
+            # All are added and not mixed in: a better match whose kind or path differs still comes first.
+            added = {"kind": intent.score_bonus(candidate), **page.parts(candidate), "symbol": 0.0}
+            if named:
+                bonus = (
+                    NAME_BONUS if is_word(text) and candidate.metadata.get("file_type") in PROSE_TYPES else SYMBOL_BONUS
+                )
+                added["symbol"] = bonus * match_names(named, candidate.ref.item_id, candidate.passage)
             parts = {
                 "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
-                "vectors": vectors, "words": words,
-                "alpha": alpha, "kind": kind, "path": path, "symbol": symbol, "plan": hit.plan, "fusion": self.fusion,
+                "vectors": vectors, "words": words, "alpha": alpha, **added, "plan": hit.plan, "fusion": self.fusion,
             }  # fmt: skip
-            score = alpha * vectors + (1 - alpha) * words + kind + path + symbol
+            score = alpha * vectors + (1 - alpha) * words + sum(added.values())
             yield replace(hit, score=score, parts=parts)
 
     async def _verify(self, hit: RankedHit, path: str) -> SearchResult | None:

@@ -138,11 +138,16 @@ def mix_bm25(best: _Numbers, whole: _Numbers, weights: FusionWeights) -> _Number
     return (1 - weights.whole) * best + weights.whole * whole
 
 
-def passage_legs(hits: Sequence[RankedHit], rarest: float, comparable: bool) -> list[list[float]]:
-    """Return the shares of 1 in each leg, of passages: by scores, or by ranks where scores are only an order."""
-    vectors = [normalise_cosine(hit.candidate.cosine) for hit in hits]
-    words = [saturate_bm25(hit.candidate.bm25, rarest) for hit in hits]
-    if comparable:
+def passage_legs(hits: Sequence[RankedHit], fusion: Fusion) -> list[list[float]]:
+    """Return the shares of 1 in each leg, of passages: by scores, or by ranks where scores are only an order.
+
+    Each passage counts together with its document, as the best one of an item does.
+    """
+    found, weights = [hit.candidate for hit in hits], fusion.weights
+    cosines = [mix_cosine(c.cosine, c.item.first, c.item.centroid, weights) for c in found]
+    vectors = [normalise_cosine(cosine) for cosine in cosines]
+    words = [saturate_bm25(mix_bm25(c.bm25, c.item.words, weights), fusion.rarest) for c in found]
+    if fusion.comparable:
         return [vectors, words]
     return [[reciprocal(rank) if rank else 0.0 for rank in _ranks(hits, leg)] for leg in (vectors, words)]
 

@@ -1,0 +1,134 @@
+"""The pages of documentation: what kind of page one is, and how well its title and headings name what is asked for.
+
+All of it follows from the path, the title and the headings of a candidate, which every store returns. It is of prose
+alone: the kind of code and of specifications is their file type.
+
+Release notes and announcements mention everything once, in the words that a question has. Who asks wants the page that
+explains it, so such pages lose a little of their score, unless changes are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import PurePosixPath
+
+from kiwi_rag.lexical import terms
+from kiwi_rag.model import Candidate
+
+PROSE_TYPES = frozenset({"markdown", "rst", "html", "asciidoc", "notebook", "text"})
+CHANGES_SHARE = 0.06
+"""What a page about changes loses where none are asked for, and what one about the version that is asked for wins."""
+ABOUT_SHARE = 0.03
+"""What a page loses that only lists others, or is about the project and not about what it makes."""
+PATH_SHARE = 0.05
+"""What is added to the score of a file whose path contains all words of the query."""
+TITLE_SHARE = 0.05
+"""What is added for a title that has the words of the query and no others."""
+
+_NAMES: Mapping[str, str] = {
+    "migration": r"(.* )?(migrat(e|ing|ion)|upgrad(e|ing)|porting|deprecat(ed|ions?))"
+    r"( (guides?|notes?|from|to|v?\d).*)?",
+    "release": r"(change ?log|changes|history|releases?( notes?)?|what ?s ?new|news)( v?\d.*)?"
+    r"|((release|version) )?v?\d+( (\d+|x))+\w*( notes?)?",
+    "announcement": r"announce(ments?)?|blogs?|posts?|\d{4} \d\d \d\d .*",
+    "about": r"contribut\w*|governance|licen[cs]es?|authors?|credits|sponsors?|code of conduct|internals?"
+    r"|proposals?|drafts?|attic",
+    "index": r"index|readme|contents|toc|genindex|(py )?modindex|summary|sitemap",
+}
+"""Kind → names of such files and folders, in lower case and with a space between words; the first that matches."""
+_KINDS = [(kind, re.compile(names)) for kind, names in _NAMES.items()]
+_FOLDERS = frozenset({"migration", "release", "announcement", "about"})
+"""The kinds that a folder gives to its pages."""
+_RELEASE_TITLE = re.compile(r"\bwhat.?s new\b|\brelease (notes?|history)\b|\bchange ?log\b", re.IGNORECASE)
+_RELEASE_HEADING = re.compile(r"(\w+ )?\[?v?\d+(\.\d+)+\w*\]?( ?[-–(].*)?|\[?\d{4}-\d\d-\d\d\b.*")
+_VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)*)(?!\.?\w)", re.IGNORECASE)
+_CHANGES = re.compile(
+    r"\bchange ?logs?\b|\brelease notes?\b|\bbreaking\b|\bwhat('?s| is| was| has| have)?( been)? "
+    r"(new|changed|added|removed|deprecated)\b|\b(new|chang\w+|added|removed|deprecat\w+|differ\w+|releases?)\b.*\d",
+    re.IGNORECASE,
+)
+_MIGRATION = re.compile(r"\b(migrat|upgrad|porting|deprecat|breaking|removed|removals?)\w*", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def page_kind(path: str, title: str) -> str:
+    """Return the kind of a page, one of `_NAMES`, by its file, its folders and its title; empty for any other."""
+    *folders, name = PurePosixPath(path).parts
+    own, above = _kind_of(PurePosixPath(name).stem), [kind for kind in map(_kind_of, folders) if kind in _FOLDERS]
+    if "announcement" in above:
+        return "announcement"
+    kind = next((kind for kind in (own, *reversed(above)) if kind and kind != "index"), "")
+    return kind or ("release" if _RELEASE_TITLE.search(title) else own)
+
+
+@lru_cache(maxsize=4096)
+def _kind_of(name: str) -> str:
+    words = re.sub(r"[\s_.'-]+", " ", name.lower())
+    words = words if re.match(r"\d{4} \d\d \d\d ", words) else re.sub(r"^\d\d? (?=[a-z])", "", words)
+    return next((kind for kind, names in _KINDS if names.fullmatch(words)), "")
+
+
+@lru_cache(maxsize=4096)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(terms(text))
+
+
+@lru_cache(maxsize=4096)
+def _versions(text: str) -> frozenset[str]:
+    """Return the versions in a text, without zeros at the end: 8.0 and 8.0.0 are the same."""
+    return frozenset(re.sub(r"(\.0)+$", "", version) for version in _VERSION.findall(text.replace("_", " ")))
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuery:
+    """What a query says about the page that answers it: its words, what changes it asks for, and of which versions."""
+
+    words: frozenset[str]
+    changes: bool
+    migration: bool
+    versions: frozenset[str]
+
+    def parts(self, candidate: Candidate) -> dict[str, float]:
+        """Return what a candidate's path and, of prose, its title and the kind of its page add to its score."""
+        path, title = candidate.ref.item_id, str(candidate.metadata.get("title", ""))
+        added = {
+            "path": PATH_SHARE * len(self.words & _words(path)) / max(len(self.words), 1),
+            "title": 0.0,
+            "page": 0.0,
+        }
+        if candidate.metadata.get("file_type") in PROSE_TYPES:
+            likeness = self._likeness(title)
+            added |= {"title": TITLE_SHARE * likeness, "page": self._of_kind(candidate, title, likeness)}
+        return added
+
+    def _likeness(self, text: str) -> float:
+        """Return the Dice coefficient of the query's words and those of a text."""
+        words = _words(text)
+        return 2 * len(self.words & words) / (len(self.words) + len(words) or 1)
+
+    def _of_kind(self, candidate: Candidate, title: str, likeness: float) -> float:
+        path, headings = candidate.ref.item_id, candidate.passage.heading
+        kind = page_kind(path, title)
+        if kind in ("", "index") and any(_RELEASE_HEADING.fullmatch(heading) for heading in headings):
+            kind = "release"
+        if kind in ("about", "index"):
+            return -ABOUT_SHARE * (1 - likeness)
+        if not kind:
+            return 0.0
+        if not (self.changes or self.migration):
+            return -CHANGES_SHARE
+        if kind == "announcement" or (kind == "release" and not self.changes):
+            return 0.0
+        told = " ".join((PurePosixPath(path).stem, title, *headings))
+        return CHANGES_SHARE * (not self.versions or not self.versions.isdisjoint(_versions(told)))
+
+
+def parse_page_query(text: str) -> PageQuery:
+    """Return what a query says about pages."""
+    changes, migration = bool(_CHANGES.search(text)), bool(_MIGRATION.search(text))
+    target = re.split(r"\bto\b|->|→", text)[-1]
+    versions = (_versions(target) or _versions(text)) if changes or migration else frozenset[str]()
+    return PageQuery(_words(text), changes, migration, versions)
