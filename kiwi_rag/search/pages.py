@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
 
-from kiwi_rag.lexical import terms
-from kiwi_rag.model import Candidate
+from kiwi_rag.lexical import bm25_weights, terms
+from kiwi_rag.model import Candidate, CollectionStatistics
 
 PROSE_TYPES = frozenset({"markdown", "rst", "html", "asciidoc", "notebook", "text"})
 CHANGES_SHARE = 0.06
@@ -25,8 +25,8 @@ ABOUT_SHARE = 0.03
 """What a page loses that only lists others, or is about the project and not about what it makes."""
 PATH_SHARE = 0.05
 """What is added to the score of a file whose path contains all words of the query."""
-TITLE_SHARE = 0.05
-"""What is added for a title that has the words of the query and no others."""
+HEADINGS_SHARE = 0.08
+"""What is added for a passage whose title and headings together have the words of the query and no others."""
 
 _NAMES: Mapping[str, str] = {
     "migration": r"(.* )?(migrat(e|ing|ion)|upgrad(e|ing)|porting|deprecat(ed|ions?))"
@@ -84,38 +84,42 @@ def _versions(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """What a query says about the page that answers it: its words, what changes it asks for, and of which versions."""
+    """What a query says about the page that answers it: its words, what changes it asks for, and of which versions.
+
+    ``weights`` are the inverse document frequencies of those words that the collection has.
+    """
 
     words: frozenset[str]
+    weights: Mapping[str, float]
     changes: bool
     migration: bool
     versions: frozenset[str]
 
     def parts(self, candidate: Candidate) -> dict[str, float]:
-        """Return what a candidate's path and, of prose, its title and the kind of its page add to its score."""
-        path, title = candidate.ref.item_id, str(candidate.metadata.get("title", ""))
-        added = {
-            "path": PATH_SHARE * len(self.words & _words(path)) / max(len(self.words), 1),
-            "title": 0.0,
-            "page": 0.0,
-        }
-        if candidate.metadata.get("file_type") in PROSE_TYPES:
-            likeness = self._likeness(title)
-            added |= {"title": TITLE_SHARE * likeness, "page": self._of_kind(candidate, title, likeness)}
-        return added
+        """Return what a candidate's path and, of prose, its headings and the kind of its page add to its score."""
+        path = PATH_SHARE * len(self.words & _words(candidate.ref.item_id)) / max(len(self.words), 1)
+        if candidate.metadata.get("file_type") not in PROSE_TYPES:
+            return {"path": path, "headings": 0.0, "page": 0.0}
+        title = str(candidate.metadata.get("title", ""))
+        likeness = self._likeness(_words(title).union(*map(_words, candidate.passage.heading)))
+        return {"path": path, "headings": HEADINGS_SHARE * likeness, "page": self._of_kind(candidate, title)}
 
-    def _likeness(self, text: str) -> float:
-        """Return the Dice coefficient of the query's words and those of a text."""
-        words = _words(text)
-        return 2 * len(self.words & words) / (len(self.words) + len(words) or 1)
+    def _likeness(self, words: frozenset[str]) -> float:
+        """Return the Dice coefficient of the query's words and others, by weight; others have the mean weight."""
+        whole = sum(self.weights.values())
+        if not whole:
+            return 0.0
+        known = sum(self.weights.get(word, 0.0) for word in words)
+        others = sum(word not in self.weights for word in words) * whole / len(self.weights)
+        return 2 * known / (whole + known + others)
 
-    def _of_kind(self, candidate: Candidate, title: str, likeness: float) -> float:
+    def _of_kind(self, candidate: Candidate, title: str) -> float:
         path, headings = candidate.ref.item_id, candidate.passage.heading
         kind = page_kind(path, title)
-        if kind in ("", "index") and any(_RELEASE_HEADING.fullmatch(heading) for heading in headings):
+        if kind in ("", "index") and any(map(_RELEASE_HEADING.fullmatch, headings)):
             kind = "release"
         if kind in ("about", "index"):
-            return -ABOUT_SHARE * (1 - likeness)
+            return -ABOUT_SHARE * (1 - self._likeness(_words(title)))
         if not kind:
             return 0.0
         if not (self.changes or self.migration):
@@ -126,9 +130,9 @@ class PageQuery:
         return CHANGES_SHARE * (not self.versions or not self.versions.isdisjoint(_versions(told)))
 
 
-def parse_page_query(text: str) -> PageQuery:
-    """Return what a query says about pages."""
-    changes, migration = bool(_CHANGES.search(text)), bool(_MIGRATION.search(text))
+def parse_page_query(text: str, statistics: CollectionStatistics) -> PageQuery:
+    """Return what a query says about pages. Of "from 1.4 to 2.0" the second version is asked for."""
+    words, changes, migration = _words(text), bool(_CHANGES.search(text)), bool(_MIGRATION.search(text))
     target = re.split(r"\bto\b|->|→", text)[-1]
     versions = (_versions(target) or _versions(text)) if changes or migration else frozenset[str]()
-    return PageQuery(_words(text), changes, migration, versions)
+    return PageQuery(words, bm25_weights(statistics, words), changes, migration, versions)

@@ -20,7 +20,15 @@ from dataclasses import dataclass, field, replace
 
 from kiwi_rag.formats.documents import CODE_TYPES
 from kiwi_rag.lexical import max_term_score
-from kiwi_rag.model import Candidate, FusionMethod, FusionWeights, ItemState, SearchResult, StoreQuery
+from kiwi_rag.model import (
+    Candidate,
+    CollectionStatistics,
+    FusionMethod,
+    FusionWeights,
+    ItemState,
+    SearchResult,
+    StoreQuery,
+)
 from kiwi_rag.search.diversify import NEAR, CopyIndex
 from kiwi_rag.search.document_state import read_document_state
 from kiwi_rag.search.hits import MAX_NAMED, Choice
@@ -174,7 +182,7 @@ class PassageChoice(Choice):
         """Verify passages, best first, until there are enough hits; copies of a hit are named and do not count."""
         started = time.monotonic()
         self._has_vector = len(store_query.vector) > 0
-        scored = self._scored(max_term_score(store_query.statistics))
+        scored = self._scored(store_query.statistics)
         ranked = sorted(scored, key=lambda hit: (*sort_key(hit), hit.candidate.passage.ordinal))
         self.seconds += time.monotonic() - started
         self.hits, self._copies, self._texts, per_file, cap = [], [], CopyIndex(), Counter[str](), self.query.per_file
@@ -212,12 +220,12 @@ class PassageChoice(Choice):
             page = path if passage.file else shown.ref.item_id if path == shown.passage.file else ""
             copies.append(page or f"{path}:{passage.start_line}-{passage.end_line}")
 
-    def _scored(self, rarest: float) -> Iterator[RankedHit]:
+    def _scored(self, statistics: CollectionStatistics) -> Iterator[RankedHit]:
         text = self.query.text
-        intent, named, page = parse_intent(text), query_names(text), parse_page_query(text)
+        intent, named, page = parse_intent(text), query_names(text), parse_page_query(text, statistics)
         self.kind = intent.kind.name
         hits, alpha = collect_candidates(self.tier_queries), self.weights.alpha
-        fusion = Fusion(self.weights, rarest, comparable=self.is_comparable)
+        fusion = Fusion(self.weights, max_term_score(statistics), comparable=self.is_comparable)
         for hit, vectors, words in zip(hits, *passage_legs(hits, fusion), strict=True):
             candidate = hit.candidate
             # All are added and not mixed in: a better match whose kind or path differs still comes first.
