@@ -25,7 +25,7 @@ ABOUT_SHARE = 0.03
 """What a page loses that only lists others, or is about the project and not about what it makes."""
 PATH_SHARE = 0.05
 """What is added to the score of a file whose path contains all words of the query."""
-HEADINGS_SHARE = 0.08
+HEADINGS_SHARE = 0.05
 """What is added for a passage whose title and headings together have the words of the query and no others."""
 
 _NAMES: Mapping[str, str] = {

@@ -140,12 +140,6 @@ def _operation(text: str) -> tuple[str, str] | None:
     return found[1].upper(), path.lower()
 
 
-def is_word(text: str) -> bool:
-    """Whether a query is a single word that is written as words are, and as names are not."""
-    text = text.strip()
-    return text.isalpha() and text in (text.lower(), text.capitalize())
-
-
 @dataclass
 class PassageChoice(Choice):
     """The choice among the passages of a workspace's documents, each text once, with a cap for each file.
@@ -223,6 +217,8 @@ class PassageChoice(Choice):
     def _scored(self, statistics: CollectionStatistics) -> Iterator[RankedHit]:
         text = self.query.text
         intent, named, page = parse_intent(text), query_names(text), parse_page_query(text, statistics)
+        # In prose a single word is a subject and not a name, unless it is written as names are.
+        is_lone = text.strip().isalpha() and text.strip() in (text.strip().lower(), text.strip().capitalize())
         self.kind = intent.kind.name
         hits, alpha = collect_candidates(self.tier_queries), self.weights.alpha
         fusion = Fusion(self.weights, max_term_score(statistics), comparable=self.is_comparable)
@@ -230,11 +226,8 @@ class PassageChoice(Choice):
             candidate = hit.candidate
             # All are added and not mixed in: a better match whose kind or path differs still comes first.
             added = {"kind": intent.score_bonus(candidate), **page.parts(candidate), "symbol": 0.0}
-            if named:
-                bonus = (
-                    NAME_BONUS if is_word(text) and candidate.metadata.get("file_type") in PROSE_TYPES else SYMBOL_BONUS
-                )
-                added["symbol"] = bonus * match_names(named, candidate.ref.item_id, candidate.passage)
+            if named and not (is_lone and candidate.metadata.get("file_type") in PROSE_TYPES):
+                added["symbol"] = SYMBOL_BONUS * match_names(named, candidate.ref.item_id, candidate.passage)
             parts = {
                 "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
                 "vectors": vectors, "words": words, "alpha": alpha, **added, "plan": hit.plan, "fusion": self.fusion,
