@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from kiwi_rag.lexical import bm25_weights, terms
 from kiwi_rag.model import Candidate, CollectionStatistics
@@ -53,7 +54,22 @@ _CHANGES = re.compile(
 _MIGRATION = re.compile(r"\b(migrat|upgrad|porting|deprecat|breaking|removed|removals?)\w*", re.IGNORECASE)
 
 
-@lru_cache(maxsize=4096)
+class _Page(NamedTuple):
+    """What follows from a page's path and title: its kind, and the words of its path, its file's name and its title."""
+
+    kind: str
+    path: frozenset[str]
+    name: frozenset[str]
+    title: frozenset[str]
+
+
+class _Heading(NamedTuple):
+    """What follows from the headings of a passage: their words, and whether one is a version or a date."""
+
+    words: frozenset[str]
+    is_release: bool
+
+
 def page_kind(path: str, title: str) -> str:
     """Return the kind of a page, one of `_NAMES`, by its file, its folders and its title; empty for any other."""
     *folders, name = PurePosixPath(path).parts
@@ -64,75 +80,89 @@ def page_kind(path: str, title: str) -> str:
     return kind or ("release" if _RELEASE_TITLE.search(title) else own)
 
 
-@lru_cache(maxsize=4096)
 def _kind_of(name: str) -> str:
     words = re.sub(r"[\s_.'-]+", " ", name.lower())
     words = words if re.match(r"\d{4} \d\d \d\d ", words) else re.sub(r"^\d\d? (?=[a-z])", "", words)
     return next((kind for kind, names in _KINDS if names.fullmatch(words)), "")
 
 
-@lru_cache(maxsize=4096)
 def _words(text: str) -> frozenset[str]:
     return frozenset(terms(text))
 
 
-@lru_cache(maxsize=4096)
 def _versions(text: str) -> frozenset[str]:
     """Return the versions in a text, without zeros at the end: 8.0 and 8.0.0 are the same."""
     return frozenset(re.sub(r"(\.0)+$", "", version) for version in _VERSION.findall(text.replace("_", " ")))
+
+
+@lru_cache(maxsize=8192)  # a search meets the same pages again and again
+def _read_page(path: str, title: str) -> _Page:
+    return _Page(page_kind(path, title), _words(path), _words(PurePosixPath(path).stem), _words(title))
+
+
+@lru_cache(maxsize=8192)
+def _read_headings(headings: tuple[str, ...]) -> _Heading:
+    return _Heading(_words(" ".join(headings)), any(map(_RELEASE_HEADING.fullmatch, headings)))
 
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
     """What a query says about the page that answers it: its words, what changes it asks for, and of which versions.
 
-    ``weights`` are the inverse document frequencies of those words that the collection has.
+    ``weights`` are the inverse document frequencies of those words that the collection has, ``whole`` their sum.
     """
 
     words: frozenset[str]
     weights: Mapping[str, float]
+    whole: float
     changes: bool
     migration: bool
     versions: frozenset[str]
 
     def parts(self, candidate: Candidate) -> dict[str, float]:
         """Return what a candidate's path and, of prose, its headings and the kind of its page add to its score."""
-        path = PATH_SHARE * len(self.words & _words(candidate.ref.item_id)) / max(len(self.words), 1)
+        title = str(candidate.metadata.get("title", ""))
+        page = _read_page(candidate.ref.item_id, title)
+        path = PATH_SHARE * len(self.words & page.path) / max(len(self.words), 1)
         if candidate.metadata.get("file_type") not in PROSE_TYPES:
             return {"path": path, "headings": 0.0, "page": 0.0}
-        title = str(candidate.metadata.get("title", ""))
-        likeness = self._likeness(_words(title).union(*map(_words, candidate.passage.heading)))
-        return {"path": path, "headings": HEADINGS_SHARE * likeness, "page": self._of_kind(candidate, title)}
+        heading = _read_headings(candidate.passage.heading)
+        kind = "release" if heading.is_release and page.kind in ("", "index") else page.kind
+        if kind in ("about", "index"):
+            shift = -ABOUT_SHARE * (1 - self._likeness(page.title))
+        elif not kind or page.name <= self.words:  # "browser history" asks for a page of that name
+            shift = 0.0
+        else:
+            told = f"{PurePosixPath(candidate.ref.item_id).stem} {title} {' '.join(candidate.passage.heading)}"
+            shift = CHANGES_SHARE * self._wanted(kind, told)
+        return {"path": path, "headings": HEADINGS_SHARE * self._likeness(page.title | heading.words), "page": shift}
 
     def _likeness(self, words: frozenset[str]) -> float:
         """Return the Dice coefficient of the query's words and others, by weight; others have the mean weight."""
-        whole = sum(self.weights.values())
-        if not whole:
+        common = self.weights.keys() & words
+        if not common:
             return 0.0
-        known = sum(self.weights.get(word, 0.0) for word in words)
-        others = sum(word not in self.weights for word in words) * whole / len(self.weights)
-        return 2 * known / (whole + known + others)
+        known = sum(self.weights[word] for word in common)
+        others = (len(words) - len(common)) * self.whole / len(self.weights)
+        return 2 * known / (self.whole + known + others)
 
-    def _of_kind(self, candidate: Candidate, title: str) -> float:
-        path, headings = candidate.ref.item_id, candidate.passage.heading
-        kind = page_kind(path, title)
-        if kind in ("", "index") and any(map(_RELEASE_HEADING.fullmatch, headings)):
-            kind = "release"
-        if kind in ("about", "index"):
-            return -ABOUT_SHARE * (1 - self._likeness(_words(title)))
-        if not kind:
-            return 0.0
+    def _wanted(self, kind: str, told: str) -> int:
+        """Return whether a page about changes is asked for: 1, or -1 if not; 0 for one of no or a similar version."""
         if not (self.changes or self.migration):
-            return -CHANGES_SHARE
-        if kind == "announcement" or (kind == "release" and not self.changes):
-            return 0.0
-        told = " ".join((PurePosixPath(path).stem, title, *headings))
-        return CHANGES_SHARE * (not self.versions or not self.versions.isdisjoint(_versions(told)))
+            return -1
+        if kind == "release" and not self.changes:
+            return 0
+        if not self.versions:
+            return int(kind != "announcement")
+        versions, series = _versions(told), tuple(f"{version}." for version in self.versions)
+        if versions & self.versions:
+            return 1
+        return 0 if not versions or any(version.startswith(series) for version in versions) else -1
 
 
 def parse_page_query(text: str, statistics: CollectionStatistics) -> PageQuery:
     """Return what a query says about pages. Of "from 1.4 to 2.0" the second version is asked for."""
     words, changes, migration = _words(text), bool(_CHANGES.search(text)), bool(_MIGRATION.search(text))
-    target = re.split(r"\bto\b|->|→", text)[-1]
+    target, weights = re.split(r"\bto\b|->|→", text)[-1], bm25_weights(statistics, words)
     versions = (_versions(target) or _versions(text)) if changes or migration else frozenset[str]()
-    return PageQuery(words, bm25_weights(statistics, words), changes, migration, versions)
+    return PageQuery(words, weights, sum(weights.values()), changes, migration, versions)

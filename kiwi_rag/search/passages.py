@@ -114,6 +114,8 @@ class QueryIntent:
         return OPERATION_BONUS if is_operation and self.operation in map(_operation, candidate.passage.heading) else 0.0
 
     def _name_bonus(self, candidate: Candidate) -> float:
+        if not self.names:
+            return 0.0
         # What a passage is about: its service, or the keys and headings above it.
         keys = {heading.partition(":")[0].strip().lower() for heading in candidate.passage.heading}
         is_about_names = not {str(candidate.metadata.get("service", "")).lower(), *keys}.isdisjoint(self.names)
@@ -121,7 +123,7 @@ class QueryIntent:
         if is_about_names and self.kind.name in ("callers", "dependencies"):
             return NAME_BONUS * (1 if self.kind.name == "dependencies" else -1)
         text = f"{candidate.passage.context}\n{candidate.passage.text}".lower()
-        return NAME_BONUS * sum(name in text for name in self.names) / max(len(self.names), 1)
+        return NAME_BONUS * sum(name in text for name in self.names) / len(self.names)
 
 
 def parse_intent(text: str) -> QueryIntent:
