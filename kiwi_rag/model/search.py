@@ -228,8 +228,8 @@ class SearchResult:
     ``score`` is the fused score in [0, 1]; ``parts`` explains it: ``cosine`` and ``bm25`` of the passage;
     ``best_cosine``, ``first_cosine``, ``centroid_cosine``, ``best_bm25`` and ``item_bm25`` of its item; ``vectors`` and
     ``words``, the legs in [0, 1], with the item's ``vector_rank`` and ``lexical_rank`` there; ``alpha``, ``fusion``,
-    ``prior``, ``plan``. Of a document they are ``cosine``, ``bm25``, ``vectors``, ``words``, ``alpha``, ``fusion``,
-    ``plan`` and the bonuses ``kind``, ``path`` and ``symbol``, by which its score may exceed 1. ``shadows`` lists
+    ``prior``, ``plan``. Of a document there are no ranks and no ``prior``, but what is added: ``kind``,
+    ``path``, ``headings``, ``page`` and ``symbol``, by which its score may exceed 1. ``shadows`` lists
     tiers whose item of the same id this one shadows, as ``tier`` or ``tier!principal`` where another principal signed
     that item; ``tiers`` every tier that has the same content.
     A document's ``cosine`` is None as long as the passage has no vector.

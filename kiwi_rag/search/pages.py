@@ -130,11 +130,11 @@ class PageQuery:
         kind = "release" if heading.is_release and page.kind in ("", "index") else page.kind
         if kind in ("about", "index"):
             shift = -ABOUT_SHARE * (1 - self._likeness(page.title))
-        elif not kind or page.name <= self.words:  # "browser history" asks for a page of that name
+        elif not kind:
             shift = 0.0
         else:
             told = f"{PurePosixPath(candidate.ref.item_id).stem} {title} {' '.join(candidate.passage.heading)}"
-            shift = CHANGES_SHARE * self._wanted(kind, told)
+            shift = CHANGES_SHARE * self._wanted(kind, page.name, told)
         return {"path": path, "headings": HEADINGS_SHARE * self._likeness(page.title | heading.words), "page": shift}
 
     def _likeness(self, words: frozenset[str]) -> float:
@@ -146,10 +146,10 @@ class PageQuery:
         others = (len(words) - len(common)) * self.whole / len(self.weights)
         return 2 * known / (self.whole + known + others)
 
-    def _wanted(self, kind: str, told: str) -> int:
+    def _wanted(self, kind: str, name: frozenset[str], told: str) -> int:
         """Return whether a page about changes is asked for: 1, or -1 if not; 0 for one of no or a similar version."""
         if not (self.changes or self.migration):
-            return -1
+            return 0 if name <= self.words else -1  # "browser history" may ask for a page of that name
         if kind == "release" and not self.changes:
             return 0
         if not self.versions:

@@ -1,7 +1,9 @@
-"""The ranking of documents: each passage by itself, with bonuses for intent and path, and a cap for each file.
+"""The ranking of documents: each passage with its page, with bonuses for intent and names, and a cap for each file.
 
 Items are ranked as wholes (`kiwi_rag.search.ranking`). Of documents the passage is what is looked for, and a file may
-have several.
+have several. Each counts together with its document as the best passage of an item does, and all passages of a page
+share what its path, its title and its kind add (`kiwi_rag.search.pages`). So the first page is the one that answers as
+a whole, and of each page its best passages are shown.
 
 The intent of a query is recognised by its form: "POST /check-ins" asks for an operation, "which services call svc-x"
 for those that name it and not for svc-x itself, "why did we choose" for a decision. Vectors and words still rank the
@@ -33,7 +35,7 @@ from kiwi_rag.search.diversify import NEAR, CopyIndex
 from kiwi_rag.search.document_state import read_document_state
 from kiwi_rag.search.hits import MAX_NAMED, Choice
 from kiwi_rag.search.pages import PROSE_TYPES, parse_page_query
-from kiwi_rag.search.ranking import Fusion, RankedHit, default_weights, passage_legs, sort_key
+from kiwi_rag.search.ranking import ITEM_PARTS, Fusion, RankedHit, default_weights, passage_legs, sort_key
 from kiwi_rag.search.tier_query import TierQuery, collect_candidates
 from kiwi_rag.symbols import match_names, query_names
 
@@ -232,6 +234,7 @@ class PassageChoice(Choice):
                 added["symbol"] = SYMBOL_BONUS * match_names(named, candidate.ref.item_id, candidate.passage)
             parts = {
                 "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
+                **dict(zip(ITEM_PARTS, candidate.item, strict=True)),
                 "vectors": vectors, "words": words, "alpha": alpha, **added, "plan": hit.plan, "fusion": self.fusion,
             }  # fmt: skip
             score = alpha * vectors + (1 - alpha) * words + sum(added.values())

@@ -35,7 +35,8 @@ RRF_K = 60
 """The constant k of reciprocal rank fusion, as its authors chose it."""
 SATURATION = 3
 """How many of the rarest words give half of the highest lexical score."""
-_ITEM_PARTS = ("best_cosine", "first_cosine", "centroid_cosine", "best_bm25", "item_bm25")  # the names of `ItemScores`
+ITEM_PARTS = ("best_cosine", "first_cosine", "centroid_cosine", "best_bm25", "item_bm25")
+"""What an explanation calls the `ItemScores`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +198,7 @@ def _rank(f: RankedHit, fusion: Fusion, vectors: float, words: float, *ranks: in
     else:
         score = alpha * vectors + (1 - alpha) * words
     parts = {
-        "cosine": f.candidate.cosine, "bm25": f.candidate.bm25, **dict(zip(_ITEM_PARTS, item, strict=True)),
+        "cosine": f.candidate.cosine, "bm25": f.candidate.bm25, **dict(zip(ITEM_PARTS, item, strict=True)),
         "vectors": vectors, "words": words, "vector_rank": ranks[0], "lexical_rank": ranks[1],
         "alpha": alpha, "fusion": fusion.method, "prior": prior, "plan": f.plan,
     }  # fmt: skip
