@@ -152,7 +152,7 @@ def table(results: Mapping[str, Any]) -> list[str]:
         for method in METHODS:
             row = found[method]
             lines.append(f"| {name} | {found['questions']} | {method} | {row['mrr']:.3f} | {row['hit@5']:.3f} |")
-    lines += ["", *(f"- not fetched: {name}: {why}" for name, why in results["not fetched"].items())]
+    lines += ["", *(f"- not fetched: {name}: {why}" for name, why in results.get("not fetched", {}).items())]
     return lines
 
 

@@ -30,6 +30,10 @@ FULL: dict[str, Any] = {
         "changed": {"ratio": spread([1.2])},
         "judged": {"test": {"hit@3": 0.95}},
     },
+    "library_quality": {
+        split: {"hybrid": {"mrr": 0.81, "hit@5": 0.93}, "hybrid / better leg": 1.1}
+        for split in ("tune and report", "third")
+    },
     "agents": {"through_service_ms": {f"{name} to bare": spread([4.0]) for name in ("search", "workspace search")}},
     "federated": {"federated_p95_to_slowest_alone": spread([1.0])},
     "registry_search": {"ratio_p95": spread([1.05, 1.0, 1.2])},

@@ -57,7 +57,7 @@ async def test_a_workspace_is_ranked_by_reciprocal_ranks(yard: QdrantYard) -> No
 
 
 def alone(parts: dict[str, Any]) -> float:
-    return (parts["vectors"] + parts["words"]) / 2 + parts["kind"] + parts["path"]
+    return (parts["vectors"] + parts["words"]) / 2 + sum(parts[name] for name in ("kind", "path", "headings", "page"))
 
 
 async def test_alpha_weighs_the_ranks_where_it_is_given(yard: QdrantYard) -> None:
