@@ -32,23 +32,25 @@ HEADINGS_SHARE = 0.05
 _NAMES: Mapping[str, str] = {
     "migration": r"(.* )?(migrat(e|ing|ion)|upgrad(e|ing)|porting|deprecat(ed|ions?))"
     r"( (guides?|notes?|from|to|v?\d).*)?",
-    "release": r"(change ?log|changes|history|releases?( notes?)?|what ?s ?new|news)( v?\d.*)?"
-    r"|((release|version) )?v?\d+( (\d+|x))+\w*( notes?)?",
+    "release": r"((prev(ious)?|api|breaking) )*(change ?log|changes|history|releases?( notes?)?|what ?s ?new|news)"
+    r"( v?\d.*)?",
     "announcement": r"announce(ments?)?|blogs?|posts?|\d{4} \d\d \d\d .*",
     "about": r"contribut\w*|governance|licen[cs]es?|authors?|credits|sponsors?|code of conduct|internals?"
     r"|proposals?|drafts?|attic",
-    "index": r"index|readme|contents|toc|genindex|(py )?modindex|summary|sitemap",
+    "index": r"index|readme|contents|toc|genindex.*|(py )?modindex|summary|sitemap",
 }
 """Kind → names of such files and folders, in lower case and with a space between words; the first that matches."""
 _KINDS = [(kind, re.compile(names)) for kind, names in _NAMES.items()]
 _FOLDERS = frozenset({"migration", "release", "announcement", "about"})
 """The kinds that a folder gives to its pages."""
+_RELEASE_NAME = re.compile(r"((release|version)[ -]?)?v?\d+(\.(\d+|x))+\w{0,9}([ -]notes)?", re.IGNORECASE)
+"""Of a file, and not of a folder, which may have the whole documentation of that version."""
 _RELEASE_TITLE = re.compile(r"\bwhat.?s new\b|\brelease (notes?|history)\b|\bchange ?log\b", re.IGNORECASE)
-_RELEASE_HEADING = re.compile(r"(\w+ )?\[?v?\d+(\.\d+)+\w*\]?( ?[-–(].*)?|\[?\d{4}-\d\d-\d\d\b.*")
+_RELEASE_HEADING = re.compile(r"(\w+ )?\[?v?\d+(\.\d+)+\w{0,9}\]?( ?[-–(].*)?|\[?\d{4}-\d\d-\d\d\b.*")
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)*)(?!\.?\w)", re.IGNORECASE)
 _CHANGES = re.compile(
     r"\bchange ?logs?\b|\brelease notes?\b|\bbreaking\b|\bwhat('?s| is| was| has| have)?( been)? "
-    r"(new|changed|added|removed|deprecated)\b|\b(new|chang\w+|added|removed|deprecat\w+|differ\w+|releases?)\b.*\d",
+    r"(new|changed|added|removed|deprecated)\b|\b(new|chang\w+|added|removed|deprecat\w+|differ\w+|releases?)\b.{0,80}\d",
     re.IGNORECASE,
 )
 _MIGRATION = re.compile(r"\b(migrat|upgrad|porting|deprecat|breaking|removed|removals?)\w*", re.IGNORECASE)
@@ -73,7 +75,8 @@ class _Heading(NamedTuple):
 def page_kind(path: str, title: str) -> str:
     """Return the kind of a page, one of `_NAMES`, by its file, its folders and its title; empty for any other."""
     *folders, name = PurePosixPath(path).parts
-    own, above = _kind_of(PurePosixPath(name).stem), [kind for kind in map(_kind_of, folders) if kind in _FOLDERS]
+    stem, above = PurePosixPath(name).stem, [kind for kind in map(_kind_of, folders) if kind in _FOLDERS]
+    own = "release" if _RELEASE_NAME.fullmatch(stem) else _kind_of(stem)
     if "announcement" in above:
         return "announcement"
     kind = next((kind for kind in (own, *reversed(above)) if kind and kind != "index"), "")
