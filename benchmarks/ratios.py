@@ -155,14 +155,13 @@ RATIOS = (
         lambda r: _exactly(r["workspace"]["judged"]["test"]["hit@3"]),
     ),
     *(
-        Ratio(
-            f"documentation, by page, {about}: {name}",
-            "≥",
-            wanted,
-            _library(split, name),
+        Ratio(f"documentation of packages, by page, {about}: {title}", "≥", wanted, _library(split, name))
+        for split, about in (("tune and report", "60 questions over five"), ("third", "42 over three others"))
+        for name, title, wanted in (
+            ("mrr", "MRR", 0.8),
+            ("hit@5", "hit@5", 0.92),
+            ("hybrid / better leg", "MRR ÷ better leg", 1.02),
         )
-        for split, about in (("tune and report", "60 questions over five packages"), ("third", "42 over three others"))
-        for name, wanted in (("mrr", 0.8), ("hit@5", 0.92), ("hybrid / better leg", 1.02))
     ),
     Ratio(
         "federated p95 ÷ slowest tier alone",
