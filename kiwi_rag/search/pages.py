@@ -49,8 +49,9 @@ _RELEASE_TITLE = re.compile(r"\bwhat.?s new\b|\brelease (notes?|history)\b|\bcha
 _RELEASE_HEADING = re.compile(r"(\w+ )?\[?v?\d+(\.\d+)+\w{0,9}\]?( ?[-–(].*)?|\[?\d{4}-\d\d-\d\d\b.*")
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)*)(?!\.?\w)", re.IGNORECASE)
 _CHANGES = re.compile(
-    r"\bchange ?logs?\b|\brelease notes?\b|\bbreaking\b|\bwhat('?s| is| was| has| have)?( been)? "
-    r"(new|changed|added|removed|deprecated)\b|\b(new|chang\w+|added|removed|deprecat\w+|differ\w+|releases?)\b.{0,80}\d",
+    r"\bchange ?logs?\b|\brelease notes?\b|\bbreaking\b|\bannounc|\bwhat('?s| is| was| has| have)?( been)? "
+    r"(new|changed|added|removed|deprecated)\b|\b(new|chang\w+|added|removed|deprecat\w+|differ\w+|releases?)\b.{0,80}\d"
+    r"|\d.{0,40}\b(new features?|chang(es|ed)|released?|removals?)\b",
     re.IGNORECASE,
 )
 _MIGRATION = re.compile(r"\b(migrat|upgrad|porting|deprecat|breaking|removed|removals?)\w*", re.IGNORECASE)

@@ -79,6 +79,7 @@ def asked(text: str) -> PageQuery:
         ("What changed in 3.11?", True, False, {"3.11"}),
         ("what's new in version 8.0", True, False, {"8"}),
         ("release notes", True, False, set()),
+        ("tides 19 new features", True, False, {"19"}),
         ("changelog 2.4.1", True, False, {"2.4.1"}),
         ("migrate from 1.4 to 2.0", False, True, {"2"}),
         ("breaking changes v4 -> v5", True, True, {"5"}),
