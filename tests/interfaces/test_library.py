@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.examples import size
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.mcp_server import StrictClient, connected, serving
 
@@ -180,7 +181,7 @@ async def test_an_answer_has_no_more_tokens_than_asked_for(port: Kiwi) -> None:
     tokenizer.no_padding()
     chosen = random.Random(18)
     async with connected(port, "--toolsets", "library") as client:
-        for _ in range(20):
+        for _ in range(size(70, 10)):  # each with up to three pages
             tokens, topic = chosen.randint(300, 3_000), chosen.choice(["pilot", "signal 7", "", "lines", "install"])
             following = ""
             for _ in range(3):
@@ -190,6 +191,25 @@ async def test_an_answer_has_no_more_tokens_than_asked_for(port: Kiwi) -> None:
                 following = answer.structured_content["continuationToken"]
                 if not following:
                     break
+
+
+def test_code_is_whole_and_copies_are_shown_once(tmp_path: Path) -> None:
+    kiwi = Kiwi(tmp_path / "home", tmp_path / "project")
+    kiwi.home.mkdir()
+    kiwi.cwd.mkdir()
+    folder = _library(tmp_path / "lib", "dock", "1.0.0", 80, "Hemp")
+    code = "\n".join(f"crane.lift(container={n}, berth={n % 7}, weight={n * 113})" for n in range(60))
+    page = (
+        f"# Cranes\n\n## Unloading a ship\n\nA crane unloads one container after another:\n\n```python\n{code}\n```\n"
+    )
+    (folder / "docs/cranes.md").write_text(page)
+    (folder / "docs/again.md").write_text(page)
+    kiwi.run("library", "add", str(folder))
+    chunks = kiwi.json("library", "get", "dock", "crane unloads containers", "--tokens", "20000")["chunks"]
+    lifted = [chunk for chunk in chunks if "crane.lift(" in chunk["text"]]
+    assert len(lifted) == 1
+    assert code in lifted[0]["text"]
+    assert lifted[0]["text"].count("```") == 2
 
 
 def test_a_continuation_from_before_an_update_is_right_or_refused(tmp_path: Path) -> None:
