@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.record import Library
 from kiwi_rag.sources.library.versions import Resolution
 from kiwi_rag.usecases import filters_of
-from kiwi_rag.usecases.library import Addition, collect_library_status
+from kiwi_rag.usecases.library import Addition, collect_library_status, download_progress
 from kiwi_rag.usecases.library_docs import MIN_TOKENS, get_docs
 
 ID = click.argument("library_id", metavar="ID")
@@ -91,27 +91,12 @@ async def add(
         app.consent.require(host, "download", size)
 
     with session.progress_bar("download", "bytes") as planned:
-        added = await asyncio.to_thread(wanted.save, libraries, allow, _download_progress(planned))
+        added = await asyncio.to_thread(wanted.save, libraries, allow, download_progress(planned))
     session.notify(
         f"{added.library.canonical}: {added.notice}" if added.notice else f"adding {added.library.canonical}"
     )
     with libraries.scope(added.library) as index:
         return await update_index(session, app, index, await index.writer(ask_passphrase))
-
-
-def _download_progress(planned: Callable[[int], Callable[[int], None]]) -> Callable[[int, int], None]:
-    """Return a function that shows how many bytes of how many have arrived."""
-    steps: list[Callable[[int], None]] = []
-    done = 0
-
-    def show(arrived: int, total: int) -> None:
-        nonlocal done
-        if not steps:
-            steps.append(planned(total))
-        steps[0](arrived - done)
-        done = arrived
-
-    return show
 
 
 def _resolve(session: Session, libraries: Libraries, library_id: str) -> Resolution:

@@ -113,7 +113,7 @@ async def update_index(
     The run is recorded in the history; `rebuild` says there that the index was emptied first.
     """
     with (
-        recorded_run(app.user_dir, index.root, named=len(paths or ()), rebuild=rebuild) as report,
+        recorded_run(app.user_dir, index.title, named=len(paths or ()), rebuild=rebuild) as report,
         session.progress_bar("words" if index.tier.words_first else "index documents", "files") as planned,
     ):
         begin = planned if session.shows_progress else partial(_progress_lines, session)

@@ -249,8 +249,8 @@ class AccessControl:
             return None
         if role is Role.NONE:
             return _refused(401, "sign in first", "kiwi ui opens a browser that is signed in; programs send a token")
-        reads = (method in SAFE_METHODS or path in self.reader_posts) and path not in self.admin_pages
-        if role is Role.READER and not reads:
+        reads = method in SAFE_METHODS or (method == "POST" and path in self.reader_posts)
+        if role is Role.READER and (not reads or path in self.admin_pages):
             return _refused(403, "a reader may not do this", "use a token of an admin")
         return None
 

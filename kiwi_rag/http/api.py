@@ -1,7 +1,8 @@
 """REST at ``/api/v1``: the tools that agents have, by path, with the same arguments, answers and errors.
 
 A tool that changes nothing is called by GET, with its arguments in the query, or by POST with a JSON object; others by
-POST alone. ``/api/v1/openapi.json`` describes all of it, from the tools' own schemas.
+POST alone. A library is a resource, with GET, PUT and DELETE. ``/api/v1/openapi.json`` describes all of it, from the
+tools' own schemas.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kiwi_rag.errors import (
     StoreBusy,
     UsageError,
 )
+from kiwi_rag.http import libraries
 from kiwi_rag.http.access import Role
 from kiwi_rag.http.limits import RawRoute, read_body
 from kiwi_rag.mcp.answers import begin_answer
@@ -52,7 +54,10 @@ PATHS = {
     "publish": "kiwi_publish", "workspace/search": "workspace_search", "workspace/stats": "workspace_index_stats",
     "workspace/update": "update_files", "workspace/reindex": "reindex_documents", "ask": "ask",
 }  # fmt: skip
-"""Path → tool."""
+"""Path → tool; `libraries.TOOLS` has those of libraries."""
+Operation = tuple[str, Sequence[str], Tool]
+"""A path, the methods that it has, and the tool that they call."""
+_WITHOUT_BODY = ("GET", "HEAD", "DELETE")
 _STATUS: Mapping[type[KiwiError], int] = {
     UsageError: 400, NotFound: 404, Rejected: 422, Refused: 403, ConsentRequired: 403, StoreBusy: 409,
     KeyUnavailable: 409, RegistryUnreachable: 503,
@@ -72,7 +77,9 @@ class Api:
         self._context = context
         # `AccessControl` has checked Host and Origin.
         checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-        offered = load(IN_PROJECT if context.app.project_dir else DEFAULT)
+        # Only where there is a library, so that the usual list of tools stays short; a server's tools never change.
+        usual = IN_PROJECT if context.app.project_dir else DEFAULT
+        offered = load(f"{usual},library" if context.libraries.all() else usual)
         reading = Toolset(offered.names, [tool for tool in offered.tools if tool.changes == "nothing"])
         recorded = partial(record, context.app)
         self._agents = {
@@ -99,15 +106,17 @@ class Api:
         return self._context.jobs.running is not None
 
     @property
-    def tools(self) -> Mapping[str, Tool]:
-        """Path below `ROOT` → tool."""
+    def operations(self) -> Sequence[Operation]:
+        """What can be called."""
         found = {tool.name: tool for tool in load(",".join(TOOLSETS), allow_write=True).tools}
-        return {path: found[name] for path, name in PATHS.items()}
+        every = {path: found[name] for path, name in PATHS.items()} | libraries.TOOLS
+        return [_operation_of(path, tool) for path, tool in every.items()]
 
     @property
     def reader_posts(self) -> Sequence[str]:
         """The paths that a reader may POST to."""
-        return ["/mcp", *(f"{ROOT}/{path}" for path, tool in self.tools.items() if tool.changes == "nothing")]
+        reading = [path for path, methods, tool in self.operations if "POST" in methods and tool.changes == "nothing"]
+        return ["/mcp", *reading]
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -118,10 +127,7 @@ class Api:
         return [
             Route("/mcp", RawRoute(agents)),
             Route(f"{ROOT}/openapi.json", self._openapi),
-            *(
-                Route(f"{ROOT}/{path}", self._endpoint(tool), methods=_methods(tool))
-                for path, tool in self.tools.items()
-            ),
+            *(Route(path, self._endpoint(tool), methods=[*methods]) for path, methods, tool in self.operations),
         ]
 
     def _endpoint(self, tool: Tool) -> Any:
@@ -147,7 +153,7 @@ class Api:
         return call
 
     async def _openapi(self, _request: Request) -> JSONResponse:
-        return JSONResponse(openapi(self.tools))
+        return JSONResponse(openapi(self.operations))
 
 
 async def _events(context: ServerContext, arguments: Mapping[str, Any]) -> AsyncIterator[str]:
@@ -185,14 +191,19 @@ def error_response(error: KiwiError) -> JSONResponse:
     return JSONResponse({"error": error.as_dict()}, status)
 
 
-def _methods(tool: Tool) -> list[str]:
-    return ["GET", "POST"] if tool.changes == "nothing" else ["POST"]
+def _operation_of(key: str, tool: Tool) -> Operation:
+    method, _, path = key.rpartition(" ")
+    usual = ("GET", "POST") if tool.changes == "nothing" else ("POST",)
+    return f"{ROOT}/{path}", [method] if method else usual, tool
 
 
 async def _arguments(request: Request, tool: Tool) -> Mapping[str, Any]:
-    """Return the arguments of a call: of the query, converted as the schema says, or of the body."""
-    if request.method == "GET":
-        return {name: _converted(request, name, tool) for name in request.query_params}
+    """Return the arguments of a call: of the path, and of the query, converted as the schema says, or of the body."""
+    named = dict(request.path_params)
+    if "projectId" in named:  # clients that encode its slashes send the first one, too
+        named["projectId"] = "/" + named["projectId"].lstrip("/")
+    if request.method in _WITHOUT_BODY:
+        return {name: _converted(request, name, tool) for name in request.query_params} | named
     body = await read_body(request, MAX_BODY)
     try:
         arguments = json.loads(body or b"{}")
@@ -200,7 +211,7 @@ async def _arguments(request: Request, tool: Tool) -> Mapping[str, Any]:
         arguments = None
     if not isinstance(arguments, dict):
         raise UsageError("the body is not a JSON object", hint='{"query": "undo a bad release"}')
-    return arguments
+    return arguments | named
 
 
 def _converted(request: Request, name: str, tool: Tool) -> Any:
@@ -217,34 +228,36 @@ def _converted(request: Request, name: str, tool: Tool) -> Any:
     return value
 
 
-def openapi(tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of these tools."""
+def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 description of these operations."""
+    paths: dict[str, dict[str, Any]] = {}
+    for path, methods, tool in operations:
+        described = paths.setdefault(path.replace(":path}", "}"), {})
+        described |= {method.lower(): _operation(method, path, tool) for method in methods}
     return {
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": __version__},
         "security": [{"token": []}],
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "paths": {
-            f"{ROOT}/{path}": {method.lower(): _operation(method, tool) for method in _methods(tool)}
-            for path, tool in tools.items()
-        },
+        "paths": paths,
     }
 
 
-def _operation(method: str, tool: Tool) -> dict[str, Any]:
+def _operation(method: str, path: str, tool: Tool) -> dict[str, Any]:
     error = {"type": "object", "properties": {"error": {"type": "object", "required": ["code", "message", "hint"]}}}
     answers = {
         "200": {"description": tool.title, "content": _json(tool.output_schema)},
         "default": {"description": "What happened, and what to do next", "content": _json(error)},
     }
     named = {"operationId": f"{method.lower()}_{tool.name}", "summary": tool.title, "description": tool.description}
-    if method == "POST":
-        return {**named, "requestBody": {"content": _json(tool.input_schema)}, "responses": answers}
+    without_body, inside = method in _WITHOUT_BODY, {name for name in tool.inputs if f"{{{name}" in path}
     parameters = [
-        {"name": name, "in": "query", "required": name in tool.required, "schema": schema}
-        for name, schema in tool.inputs.items()
+        {"name": n, "in": "path" if n in inside else "query", "required": n in {*tool.required, *inside}, "schema": one}
+        for n, one in tool.inputs.items()
+        if without_body or n in inside
     ]
-    return {**named, "parameters": parameters, "responses": answers}
+    body = {} if without_body else {"requestBody": {"content": _json(tool.input_schema)}}
+    return {**named, "parameters": parameters, **body, "responses": answers}
 
 
 def _json(schema: Mapping[str, Any]) -> dict[str, Any]:

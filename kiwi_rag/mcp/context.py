@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError
+from kiwi_rag.errors import KiwiError, NotFound, Refused, StoreBusy, UsageError
 from kiwi_rag.mcp.jobs import STEP_SECONDS, Jobs, ReportProgress
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
@@ -103,6 +103,13 @@ class ServerContext:
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.gather(self._warming, return_exceptions=True)
+
+
+def require_idle(context: ServerContext) -> None:
+    """Raise `StoreBusy` while a job is running."""
+    if running := context.jobs.running:
+        hint = "wait for its end, or stop it on the page Indexing"
+        raise StoreBusy(f"a job is running: {running.name}", hint=hint)
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ _DOCS_INPUTS = {
 async def get_library_docs(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Return the parts of a library's documentation that are about a topic, verified, each with file and lines."""
     await context.wait_until_ready(report)
-    resolved = await _resolve(context, arguments["libraryId"], arguments.get("pathContext", ""))
+    resolved = await resolve_library(context, arguments["libraryId"], arguments.get("pathContext", ""))
     page = {"tokens": arguments["tokens"], "continuation": arguments["continuationToken"]}
     return await get_docs(context.app, context.libraries, resolved, arguments.get("topic", ""), **page)
 
@@ -68,7 +68,7 @@ async def query_docs(context: ServerContext, arguments: Mapping[str, Any], repor
     return await get_library_docs.run(context, get_library_docs.parse_arguments(given), report)
 
 
-async def _resolve(context: ServerContext, ref: str, path: str = "") -> Resolution:
+async def resolve_library(context: ServerContext, ref: str, path: str = "") -> Resolution:
     """Return the library that a caller names.
 
     Raises
@@ -102,7 +102,7 @@ async def list_projects(context: ServerContext, _arguments: Mapping[str, Any], _
 @tool("State of a library", _PROJECT, _STATE, "projectId")
 async def project_status(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return how much of a library is indexed, of which commit, and since when."""
-    data = await _state(context, (await _resolve(context, arguments["projectId"])).library)
+    data = await _state(context, (await resolve_library(context, arguments["projectId"])).library)
     return Answer(agents.delimited("\n".join(f"{name}: {value}" for name, value in data.items())), data)
 
 
@@ -110,18 +110,19 @@ async def _state(context: ServerContext, library: Library, *, brief: bool = Fals
     with context.libraries.scope(library) as index:
         state = await collect_library_status(index, brief=brief)
     running = context.jobs.running
-    return {**state, "status": "InProgress"} if running and running.name == _job_name(library) else state
+    return {**state, "status": "InProgress"} if running and running.name == job_name(library) else state
 
 
-def _job_name(library: Library) -> str:
+def job_name(library: Library) -> str:
+    """Return the name of a job that indexes a library."""
     return f"index {library.canonical}"
 
 
 @tool("Update a library's index", {**_PROJECT, **REINDEX_INPUTS}, JOB_STATE, "projectId", changes="index")
 async def reindex_project(context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress) -> Answer:
     """Index a library's documentation again; only changed files are read. A long run continues as a job."""
-    resolved = await _resolve(context, arguments["projectId"])
-    name = _job_name(resolved.library)
+    resolved = await resolve_library(context, arguments["projectId"])
+    name = job_name(resolved.library)
     with context.libraries.scope(resolved.library) as index:
         work = partial(index_work, context, index, rebuild=arguments["rebuild"])
         return await run_job(context, arguments, report, name, work, joins=True)

@@ -88,7 +88,7 @@ class Tool:
         arguments: dict[str, Any] = {}
         aliases = {alias: name for name in self.inputs for alias in _ALIASES.get(name, "").split()}
         for alias, value in raw.items():
-            name = aliases.get(alias, alias)
+            name = alias if alias in self.inputs else aliases.get(alias, alias)
             if name not in self.inputs:
                 hint = suggestion(alias, self.inputs) + self._usage()
                 raise UsageError(f"{self.name} has no argument {alias[:64]!r}", hint=hint)

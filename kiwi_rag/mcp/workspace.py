@@ -109,8 +109,8 @@ async def update_files(context: ServerContext, arguments: Mapping[str, Any], rep
 
 
 async def run_job(  # noqa: PLR0913  # what a job depends on
-    context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress, name: str,
-    work: Callable[[], Work], *, joins: bool = False,
+    context: ServerContext, arguments: Mapping[str, Any], report: ReportProgress, name: str = "",
+    work: Callable[[], Work] | None = None, *, joins: bool = False,
 ) -> Answer:  # fmt: skip
     """Start a job, or wait for or cancel the one that the arguments name; return its state.
 
@@ -119,7 +119,7 @@ async def run_job(  # noqa: PLR0913  # what a job depends on
     if arguments["cancel"] and "job" not in arguments:
         raise UsageError("cancel requires job", hint="give the id of the job to stop")
     running, note = context.jobs.running, ""
-    if "job" in arguments:
+    if "job" in arguments or work is None:
         job = context.jobs.get(arguments["job"])
     else:
         job = context.jobs.start(name, work(), joins=joins)
@@ -146,7 +146,7 @@ def index_work(
     context: ServerContext, workspace: DocumentIndex, paths: Sequence[str] | None = None, *, rebuild: bool = False
 ) -> Work:
     """Return a run over all files of an index, or those at `paths`, as the work of a job; it is recorded."""
-    about = context.app.user_dir, workspace.root
+    about = context.app.user_dir, workspace.title
 
     async def work(job: Job) -> Mapping[str, Any]:
         async with context.writing:

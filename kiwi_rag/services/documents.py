@@ -80,7 +80,7 @@ class DocumentIndex(ClosesOpened):
     @property
     def title(self) -> str:
         """What a person calls it, in messages."""
-        return str(self.root)
+        return str(self.root.resolve())
 
     @property
     def is_shared(self) -> bool:

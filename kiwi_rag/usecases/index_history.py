@@ -1,4 +1,4 @@
-"""The history of index runs over this user's workspaces: one record a run, in ``~/.ai/runs.jsonl``."""
+"""The history of index runs over this user's workspaces and libraries: one record a run, in ``~/.ai/runs.jsonl``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HISTORY_BYTES = 1 << 18
 
 
 @contextmanager
-def recorded_run(user_dir: Path, root: Path, *, named: int, rebuild: bool) -> Iterator[SyncReport]:
-    """Yield the report that a run over a workspace fills, and append a record of the run when the block ends.
+def recorded_run(user_dir: Path, title: str, *, named: int, rebuild: bool) -> Iterator[SyncReport]:
+    """Yield the report that a run over an index with this title fills, and append a record of it when the block ends.
 
     The record has the counts of the report, ``outcome`` (``done``, ``stopped`` or ``failed``), and ``named``, which is
     how many files were named, 0 for all.
     """
-    about = {"at": format_time(datetime.now(UTC)), "root": str(root.resolve()), "rebuild": rebuild, "named": named}
+    about = {"at": format_time(datetime.now(UTC)), "root": title, "rebuild": rebuild, "named": named}
     report, started, outcome = SyncReport(), time.monotonic(), "failed"
     try:
         yield report

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kiwi_rag import render
-from kiwi_rag.errors import DownloadFailed, NotFound
+from kiwi_rag.errors import DownloadFailed, NotFound, UsageError
 from kiwi_rag.services.library import Libraries, LibraryIndex
+from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.sources.file_states import RunState
-from kiwi_rag.sources.library.download import Allow, Progress, download
+from kiwi_rag.sources.library.download import Allow, Progress, download, index_hosts
 from kiwi_rag.sources.library.package import Package, locate, parse_origin
-from kiwi_rag.sources.library.record import PATH, Library
+from kiwi_rag.sources.library.record import PATH, Library, check_id, check_version
 from kiwi_rag.sources.library.unpack import unpack
 from kiwi_rag.usecases.status import collect_workspace_status
 
@@ -42,6 +43,13 @@ class Addition:
     include: Sequence[str] = ()
     code: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for an id, a version or a folder that cannot be one."""
+        check_id(self.id or "/any/name")
+        check_version(self.version or "1")
+        if wrong := [folder[:80] for folder in self.include if not is_nameable(folder)]:
+            raise UsageError(f"{wrong[0]!r} is no folder of a library", hint="name one below it, as docs/guide")
+
     def save(self, libraries: Libraries, allow: Allow, progress: Progress) -> Added:
         """Store the documentation and its record; the index is updated after that. Blocking.
 
@@ -55,10 +63,10 @@ class Addition:
         NotFound, DownloadFailed, ConsentRequired
             When the package is neither installed nor to be had.
         """
+        installed, hosts = self.locate()
+        if installed and not hosts:
+            return Added(self._store(libraries, installed))
         ecosystem, name, wanted = parse_origin(self.origin)
-        installed = self._installed()
-        if ecosystem == PATH or (ecosystem == "npm" and installed):
-            return Added(self._store(libraries, installed or locate(self.origin, self.from_folder)))
         version = wanted or (installed.version if installed else "")
         try:
             with download(f"{ecosystem}:{name}" + (version and f"@{version}"), allow=allow, progress=progress) as found:
@@ -69,10 +77,19 @@ class Addition:
             notice = f"only what is installed was added: {error.message}"
             return Added(self._store(libraries, installed), notice)
 
-    def _installed(self) -> Package | None:
-        with suppress(NotFound):
-            return locate(self.origin, self.from_folder)
-        return None
+    def locate(self) -> tuple[Package | None, Sequence[str]]:
+        """Return what is on this machine, and the hosts that the archive is downloaded from, if it has to be. Blocking.
+
+        Raises
+        ------
+        NotFound
+            When it is a folder that does not exist.
+        """
+        ecosystem, installed = parse_origin(self.origin)[0], None
+        with suppress(NotFound) if ecosystem != PATH else nullcontext():
+            installed = locate(self.origin, self.from_folder)
+        is_whole = ecosystem == PATH or (ecosystem == "npm" and installed)
+        return installed, () if is_whole else index_hosts(ecosystem)
 
     def _store(self, libraries: Libraries, package: Package, archive: Path | None = None) -> Library:
         about: dict[str, Any] = {"id": self.id, "version": self.version, "include": self.include, "code": self.code}
@@ -101,3 +118,18 @@ async def collect_library_status(index: LibraryIndex, *, brief: bool = False) ->
         "commit": states.run_commit() if states else library.commit,
         "stats": stats,
     }
+
+
+def download_progress(planned: Callable[[int], Callable[[int], None]]) -> Callable[[int, int], None]:
+    """Return a function that shows how many bytes of how many have arrived."""
+    steps: list[Callable[[int], None]] = []
+    done = 0
+
+    def show(arrived: int, total: int) -> None:
+        nonlocal done
+        if not steps:
+            steps.append(planned(total))
+        steps[0](arrived - done)
+        done = arrived
+
+    return show

@@ -58,6 +58,10 @@ def user(acme: Kiwi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]
     """A user with the example items, a few documents, and a service."""
     mine = at(example(acme, tmp_path_factory.mktemp("shop")), tmp_path_factory.mktemp("run"), KIWI_PORT="0")
     mine.run("workspace", "index", ".")
+    library = mine.home / "pump/docs"
+    library.mkdir(parents=True)
+    (library / "priming.md").write_text("# Priming\n\nOpen the valve, then fill the pump with water.\n")
+    mine.run("library", "add", str(library.parent), "--id", "/maker/pump", "--version", "1.0.0")
     with serving(mine):
         yield mine
 

@@ -22,6 +22,9 @@ PAGES = {
     "item": "/item?ref=directive:acme/deploy/rollback",
     "add": "/add",
     "add-found": "/add?chosen={project}",
+    "add-library": "/add?library={home}/pump",
+    "add-package": "/add?library=pypi:fastapi",
+    "search-library": "/search?q=how+do+I+prime+the+pump&library=/maker/pump@1.0.0",
     "indexing": "/indexing",
     "sources": "/sources",
     "registry": "/registry",
@@ -48,7 +51,7 @@ def view(request: pytest.FixtureRequest, browser: Browser, cookies: Any, url: st
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_has_no_fault(view: WatchedPage, name: str, user: Kiwi) -> None:
     view.problems.clear()
-    view.page.goto(PAGES[name].format(project=user.cwd), wait_until="load")
+    view.page.goto(PAGES[name].format(project=user.cwd, home=user.home), wait_until="load")
     assert view.page.locator("h1").count() == 1
     assert not view.page.locator("main form button").evaluate_all(_BEYOND)  # a table could be scrolled to them
     view.check()

@@ -97,7 +97,7 @@ def test_the_history_leaves_out_what_is_no_record(tmp_path: Path):
 def test_every_end_of_a_run_is_recorded(tmp_path: Path, error: BaseException | None, outcome: str):
     with (
         suppress(StoreBusy, asyncio.CancelledError),
-        recorded_run(tmp_path, tmp_path, named=2, rebuild=False) as report,
+        recorded_run(tmp_path, "notes", named=2, rebuild=False) as report,
     ):
         report.skipped["a.bin"] = "no text"
         if error:
@@ -126,7 +126,7 @@ def test_the_list_of_workspaces_is_read_when_it_has_changed(tmp_path: Path, monk
 class Hanging:
     """A workspace whose run does not end before it is stopped."""
 
-    root = Path("/srv/notes")
+    root, title = Path("/srv/notes"), "/srv/notes"
     config = SimpleNamespace(root=root)
 
     async def writer(self, *, rebuild: bool) -> object:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,16 +19,19 @@ from kiwi_rag.chunking import DOCUMENTS
 from kiwi_rag.config import LOCAL_PROVIDERS, process_environment
 from kiwi_rag.consent import PURPOSES, is_local
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
-from kiwi_rag.errors import Refused, UsageError
+from kiwi_rag.errors import UsageError
+from kiwi_rag.http.folders import allowed_roots, check_folder, folders_below
+from kiwi_rag.http.libraries import addition_work, parse_addition
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
-from kiwi_rag.http.web.sources import contents, require_idle, workspace_rows
+from kiwi_rag.http.web.sources import contents, workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
-from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.mcp.context import ServerContext, require_idle
 from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
 from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
 from kiwi_rag.services.remote import store_hosts
 from kiwi_rag.services.workspace import Workspace
+from kiwi_rag.sources.library.discover import INCLUDED, select
 from kiwi_rag.sources.workspace.config import write_name
 from kiwi_rag.sources.workspace.source import walk
 from kiwi_rag.usecases.index_history import read_history
@@ -59,20 +61,40 @@ class Indexing(PageGroup):
 
     def __init__(self, context: ServerContext, workspaces: Workspaces, render: Callable[..., str]) -> None:
         self._context, self._workspaces, self._render = context, workspaces, render
-        self._roots = [*dict.fromkeys([Path.home().resolve(), context.workspace.config.root.resolve()])]
+        self._roots = allowed_roots(context)
         self._rate = 0.0
         self.pages = {"/add": self.show_folder, "/indexing": self.show_runs}
-        self.actions = {"/add": self.add, "/indexing/run": self.run, "/indexing/stop": self.stop}
+        adding = {"/add": self.add, "/add/library": self.add_library}
+        self.actions = {**adding, "/indexing/run": self.run, "/indexing/stop": self.stop}
         self.streams = {"/indexing/events": self.events}
 
     async def show_folder(self, request: Request) -> Page:
         """Show the folders below one, or what was found in the one that was chosen."""
+        if origin := request.query_params.get("library", ""):
+            return Page("add_library.html", await self._found_library(origin))
         if chosen := request.query_params.get("chosen", ""):
             return Page("add_found.html", await self._found(chosen))
         given = request.query_params.get("folder", "")
-        here = self._allowed(given) if given else None
-        folders = await asyncio.to_thread(self._below, here) if here else self._roots
+        here = check_folder(given, self._roots) if given else None
+        folders = await asyncio.to_thread(folders_below, here, self._roots) if here else self._roots
         return Page("add.html", {"here": here, "roots": self._roots, "folders": folders})
+
+    async def _found_library(self, origin: str) -> Mapping[str, Any]:
+        addition = parse_addition(self._context, {"origin": origin})
+        package, hosts = await asyncio.to_thread(addition.locate)
+        folder = package.folder if package and not hosts else None
+        found = await asyncio.to_thread(survey, folder, is_library=True) if folder else {}
+        about = {"origin": addition.origin, "package": package, "folder": folder}
+        return {**about, **await self._estimated(self._context.app, found, hosts)}
+
+    async def add_library(self, form: Form) -> Done:
+        """Add a folder or a package as a library, and start to index it."""
+        require_idle(self._context)
+        lists = {"include": form.get("include", "").split(), "code": form.get("code") == "yes"}
+        addition = parse_addition(self._context, {"origin": "", **form, **lists})
+        note_consent(self._context.app, form, (await asyncio.to_thread(addition.locate))[1])
+        self._context.jobs.start(f"add {addition.origin}", addition_work(self._context, addition))
+        return Done("/indexing", f"{addition.origin} is being added as a library and indexed.")
 
     async def add(self, form: Form) -> Done:
         """Add the folder to the user's workspaces, and start to index it."""
@@ -80,11 +102,7 @@ class Indexing(PageGroup):
         name = form.get("name", "").strip()
         async with self._opened(form.get("folder", "")) as (app, workspace):
             root = workspace.config.root
-            leaving = what_leaves(app)
-            if leaving and form.get("consent") != "yes":
-                raise UsageError("nothing was sent: the consent was not given", hint="go back and tick the box")
-            for purpose, host in leaving:
-                app.consent.change(host, [purpose])
+            note_consent(app, form)
             if name and name != workspace.config.name:
                 write_name(root, name)
         self._workspaces.add(root)
@@ -93,18 +111,17 @@ class Indexing(PageGroup):
 
     async def _found(self, given: str) -> Mapping[str, Any]:
         async with self._opened(given) as (app, workspace):
-            root, remote = workspace.config.root, app.settings.embedding_provider not in LOCAL_PROVIDERS
-            found = await asyncio.to_thread(survey, root)
-            cost = estimate_cost(app, found["bytes"]) if remote else None
-            seconds = None if remote else found["passages"] / await self._passages_a_second()
-            about = {"root": root, "name": workspace.config.name, "outer": workspace.outer, "model": model_state(app)}
-            return {
-                **found,
-                **about,
-                "leaves": [f"Kiwi {PURPOSES[purpose]} {host}." for purpose, host in what_leaves(app)],
-                "cost": cost,
-                "seconds": seconds,
-            }
+            root = workspace.config.root
+            about = {"root": root, "name": workspace.config.name, "outer": workspace.outer}
+            return {**about, **await self._estimated(app, await asyncio.to_thread(survey, root))}
+
+    async def _estimated(self, app: Services, found: Mapping[str, Any], hosts: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Return what was found with what indexing it takes; before a download from `hosts` nothing is found."""
+        remote = app.settings.embedding_provider not in LOCAL_PROVIDERS
+        cost = estimate_cost(app, found["bytes"]) if remote and found else None
+        seconds = None if remote or not found else found["passages"] / await self._passages_a_second()
+        leaves = [f"Kiwi {PURPOSES[purpose]} {host}." for purpose, host in what_leaves(app, hosts)]
+        return {**found, "model": model_state(app), "leaves": leaves, "cost": cost, "seconds": seconds}
 
     async def _passages_a_second(self) -> float:
         """Return how many passages a second the model embeds on this machine, measured once."""
@@ -119,36 +136,11 @@ class Indexing(PageGroup):
     @asynccontextmanager
     async def _opened(self, given: str) -> AsyncIterator[tuple[Services, Workspace]]:
         """Yield what a folder's workspace would be."""
-        folder = self._allowed(given)
+        folder = check_folder(given, self._roots)
         async with Services.open(process_environment(), folder, folder) as app:
             if app.project_dir and app.project_dir.resolve() == app.user_dir.resolve():
                 raise UsageError(f"{folder} holds your own items and cannot be a workspace", hint="choose one below it")
             yield app, Workspace(app)
-
-    def _below(self, folder: Path) -> Sequence[Path]:
-        """Return the folders in one, without hidden ones and links to elsewhere."""
-        found = sorted(path for path in folder.iterdir() if path.name.isprintable() and path.name[0] != ".")
-        # Path.is_dir raises where a link leads through a folder that this user may not enter.
-        return [path for path in found if os.path.isdir(path) and self._is_allowed(path.resolve())]  # noqa: PTH112
-
-    def _is_allowed(self, folder: Path) -> bool:
-        below = [folder.relative_to(root).parts for root in self._roots if folder.is_relative_to(root)]
-        return any(not any(part.startswith(".") for part in parts) for parts in below)
-
-    def _allowed(self, given: str) -> Path:
-        """Return the folder that a form names, with links resolved.
-
-        Raises
-        ------
-        Refused
-            When it is not below an allowed root, or cannot be read. One that does not exist gets the same message.
-        """
-        with suppress(OSError, ValueError, RuntimeError):
-            folder = Path(given).resolve(strict=True)
-            if folder.is_dir() and self._is_allowed(folder) and os.access(folder, os.R_OK | os.X_OK):
-                return folder
-        roots = " or ".join(map(str, self._roots))
-        raise Refused(f"{given[:200]!r} is no folder that can be added", hint=f"choose one below {roots}")
 
     async def show_runs(self, _request: Request) -> Page:
         """Show the running or the last run, each workspace, and the history."""
@@ -165,16 +157,17 @@ class Indexing(PageGroup):
         """Index what has changed, which continues a run that was stopped; or empty an index and make it again."""
         root, rebuild = form.get("root", ""), form.get("rebuild") == "yes"
         if rebuild:
-            loss = await contents(await self._workspaces.open(root))
+            async with self._workspaces.scope(root) as opened:
+                loss = await contents(opened)
             question = f"Rebuild the index of {root}? {loss} are removed, and not found until they are indexed again."
             confirm(form, question, "Rebuild")
         await self._start(root, rebuild=rebuild)
         return Done("/indexing", f"The run over {root} has begun.")
 
     async def _start(self, root: str, *, rebuild: bool = False) -> None:
-        opened = await self._workspaces.open(root)
-        require_idle(self._context)
-        self._context.jobs.start(f"index {root}", index_work(self._context, opened, rebuild=rebuild))
+        async with self._workspaces.scope(root) as opened:
+            require_idle(self._context)
+            self._context.jobs.start(f"index {root}", index_work(self._context, opened, rebuild=rebuild))
 
     async def stop(self, form: Form) -> Done:
         """Stop a run; what it has stored is kept."""
@@ -193,9 +186,15 @@ class Indexing(PageGroup):
         yield "event: ended\ndata:\n\n"
 
 
-def survey(root: Path) -> Mapping[str, Any]:
-    """Return what an index run over a folder would read, without opening a file: counts by suffix, and an estimate."""
+def survey(root: Path, *, is_library: bool = False) -> Mapping[str, Any]:
+    """Return what an index run over a folder would read, without opening a file: counts by suffix, and an estimate.
+
+    Of a library, that is its documentation.
+    """
     listed = list(islice(walk(root), MAX_FILES + 1))
+    if is_library:
+        roles = select(file.path for file in listed)
+        listed = [file for file in listed if roles.get(file.path, INCLUDED) != INCLUDED]
     paths, size = [PurePosixPath(file.path) for file in listed[:MAX_FILES]], sum(file.size for file in listed)
     types = Counter(path.suffix.lower() or "no suffix" for path in paths).most_common()
     docs = Counter(str(path.parent) for path in paths if path.suffix in _PROSE).most_common(1)
@@ -212,9 +211,25 @@ def estimate_cost(app: Services, size: int) -> float | None:
     return prices.cost(RemoteCall(first.provider, first.model, 1, int(size / BYTES_A_TOKEN), 0.0))
 
 
-def what_leaves(app: Services) -> Sequence[tuple[str, str]]:
-    """Return the purposes and hosts for which indexing sends text to other machines; empty if it stays on this one."""
+def note_consent(app: Services, form: Form, downloads: Sequence[str] = ()) -> None:
+    """Allow the hosts that a page named, if its form has the consent.
+
+    Raises
+    ------
+    UsageError
+        When it does not.
+    """
+    leaving = what_leaves(app, downloads)
+    if leaving and form.get("consent") != "yes":
+        raise UsageError("nothing was sent: the consent was not given", hint="go back and tick the box")
+    for purpose, host in leaving:
+        app.consent.change(host, [purpose])
+
+
+def what_leaves(app: Services, downloads: Sequence[str] = ()) -> Sequence[tuple[str, str]]:
+    """Return the purposes and hosts for which other machines are contacted; empty if everything stays on this one."""
     places = [] if app.settings.embedding_provider in LOCAL_PROVIDERS else app.embed.place.split(", ")
     hosts = [("embedding", urlsplit(place).hostname or "") for place in places]
+    hosts += [("download", host) for host in downloads]
     hosts += [("store", host) for host in store_hosts(app.settings)]
     return [(purpose, host) for purpose, host in hosts if not is_local(host)]

@@ -46,7 +46,8 @@ class Pages(PageGroup):
         if status["model"]["problem"]:
             attention.append({"tier": "model", "text": status["model"]["problem"], "command": "kiwi doctor"})
         rows = await workspace_rows(self._context, self._workspaces, brief=True)
-        steps, principal = await asyncio.to_thread(self._onboarding.steps, rows), self._context.app.principal
+        steps = await asyncio.to_thread(self._onboarding.steps, [row for row in rows if not row["library"]])
+        principal = self._context.app.principal
         values = {"status": status, "attention": attention, "rows": rows, "running": self._context.jobs.running}
         return Page("home.html", values | {"steps": steps, "principal": principal, "min_passphrase": MIN_PASSPHRASE})
 

@@ -41,10 +41,11 @@ MARK_BEGIN, MARK_END = "\x02", "\x03"
 """Around a match in a line; text that was made safe has no such characters."""
 SNIPPET_COLUMNS = 96
 MAX_LIMIT = 50
-EVERYTHING, WORKSPACES = "everything", "workspaces"
+EVERYTHING, WORKSPACES, LIBRARIES = "everything", "workspaces", "libraries"
 _OF_ITEMS, _OF_DOCUMENTS = ("category", "author", "namespace", "signer"), ("service", "domain", "path")
 FILTERS = (*_OF_ITEMS, *_OF_DOCUMENTS)
 _ITEM_TYPES = [one.value for one in ITEM_TYPES]
+_MAX_LIBRARIES = 50
 _MAX_VALUES = 8
 """Values of one filter that are offered, the most frequent ones."""
 _CONTEXT_TOKENS = 4_000
@@ -72,7 +73,10 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class SearchForm:
-    """The fields of the search page, as they are in its address; with a second ranking both are compared."""
+    """The fields of the search page, as they are in its address; with a second ranking both are compared.
+
+    With `libraries`, only these are searched.
+    """
 
     default: Ranking
     rankings: Sequence[Ranking]
@@ -80,6 +84,7 @@ class SearchForm:
     scope: str = EVERYTHING
     explain: bool = False
     kind: str = ""
+    libraries: Sequence[str] = ()
     filters: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -93,6 +98,7 @@ class SearchForm:
             scope=scope if (scope := given.get("scope", "")) in scopes else EVERYTHING,
             explain=given.get("explain") == "on",
             kind=kind if (kind := given.get("kind", "")) in (*_ITEM_TYPES, *FILE_TYPES) else "",
+            libraries=" ".join(given.getlist("library")).split()[:_MAX_LIBRARIES],
             filters={name: given[name][:200] for name in FILTERS if given.get(name)},
         )
 
@@ -100,7 +106,8 @@ class SearchForm:
     def narrowed(self) -> Mapping[str, str]:
         """The fields that leave hits out, with their values."""
         scope = "" if self.scope == EVERYTHING else self.scope
-        return {name: value for name, value in {"scope": scope, "kind": self.kind, **self.filters}.items() if value}
+        given = {"scope": scope, "kind": self.kind, "library": " ".join(self.libraries), **self.filters}
+        return {name: value for name, value in given.items() if value}
 
     def address(self, **changes: str) -> str:
         """Return the address of this search with other values of some fields."""
@@ -162,6 +169,7 @@ class Search(PageGroup):
     ) -> None:
         self._app, self._workspaces, self._note_search = context.app, workspaces, note_search
         self._answers: dict[str, ask.CitedAnswer] = {}
+        self._libraries = context.libraries
         self.pages = {"/search": self.search, "/answer": self.show_answer}
         self.actions = {"/answer": self.answer}
 
@@ -170,13 +178,13 @@ class Search(PageGroup):
         settings, roots = self._app.settings, [str(root) for root in self._workspaces.roots]
         alpha = weights_of(usecases.apply_settings(SearchQuery("any"), settings)).alpha
         default = Ranking(alpha, min(max(settings.limit, 1), MAX_LIMIT))
-        form = SearchForm.read(request.query_params, default, (*SOURCES, WORKSPACES, *roots))
+        form = SearchForm.read(request.query_params, default, (*SOURCES, WORKSPACES, LIBRARIES, *roots))
         if form.query:
             await self._note_search()
         columns = (await while_connected(request, self._columns(form)) or []) if form.query else []
         values = {"form": form, "columns": columns, "facets": _facets(columns), "filters": FILTERS, "roots": roots}
+        values |= {"libraries": await asyncio.to_thread(self._libraries.all), "answers": bool(settings.chat_provider)}
         choices = {"sources": SOURCES, "item_types": _ITEM_TYPES, "file_types": FILE_TYPES}
-        values["answers"] = bool(settings.chat_provider)
         return Page("search.html", {**values, **choices}, part="hits.html")
 
     async def _columns(self, form: SearchForm) -> Sequence[Sequence[Results]]:
@@ -190,17 +198,22 @@ class Search(PageGroup):
 
     def _parts(self, form: SearchForm, ranking: Ranking) -> Iterator[Awaitable[Results | None]]:
         """Yield the searches that the scope, the kind and the filters stand for."""
-        if form.searches(_ITEM_TYPES, _OF_ITEMS):
+        if not form.libraries and form.searches(_ITEM_TYPES, _OF_ITEMS):
             if form.scope in (EVERYTHING, *SOURCES):
                 yield self._items(form, ranking)
             with_projects = form.scope == EVERYTHING or "project" in SOURCES.get(form.scope, ())
             for root in self._workspaces.roots:
                 if with_projects or form.scope == str(root):
                     yield self._project_items(form, ranking, root)
-        if form.scope not in SOURCES and form.searches(FILE_TYPES, _OF_DOCUMENTS):
-            for root in self._workspaces.roots:
-                if form.scope in (EVERYTHING, WORKSPACES, str(root)):
-                    yield self._documents(form, ranking, root)
+        if form.searches(FILE_TYPES, _OF_DOCUMENTS):
+            for name in self._names_in(form.scope, form.libraries):
+                yield self._documents(form, ranking, name)
+
+    def _names_in(self, scope: str, libraries: Sequence[str]) -> Iterator[str]:
+        """Yield the root folders of the workspaces, and the ids of the libraries, whose documents are searched."""
+        roots = [] if libraries else map(str, self._workspaces.roots)
+        yield from (root for root in roots if scope in (EVERYTHING, WORKSPACES, root))
+        yield from libraries or [one.canonical for one in self._libraries.all() if scope in (EVERYTHING, LIBRARIES)]
 
     async def _items(self, form: SearchForm, ranking: Ranking) -> Results:
         app, query = self._app, form.search_query(ranking, "item_type")
@@ -235,13 +248,22 @@ class Search(PageGroup):
         is_running = is_embedded and (await asyncio.to_thread(server.server_state, app.registry_dir)).running
         return "all" if is_running else "local"
 
-    async def _documents(self, form: SearchForm, ranking: Ranking, root: Path) -> Results:
-        async def search() -> SearchReply:
-            workspace = await self._workspaces.open(str(root))
-            hint = f"kiwi workspace index {shlex.quote(str(root))}"
-            return await workspace.search(form.search_query(ranking, "file_type"), hint=hint)
+    async def _documents(self, form: SearchForm, ranking: Ranking, name: str) -> Results:
+        """Search a workspace, by its root folder, or a library, by its id with the version."""
+        is_library = name not in map(str, self._workspaces.roots)
+        roots: dict[str, Path | None] = {}
 
-        return await _results(f"Documents of {root.name}", search, form, {TIER: root})
+        async def search() -> SearchReply:
+            async with self._workspaces.scope(name) as index:
+                roots[index.kind] = index.root
+                hint = f"kiwi workspace index {shlex.quote(name)}" if index.kind == TIER else ""
+                return await index.search(form.search_query(ranking, "file_type"), hint=hint)
+
+        found = await _results(name if is_library else f"Documents of {Path(name).name}", search, form, roots)
+        for row in found.rows if is_library else ():
+            row |= {"library": name, "key": (name, row["key"])}
+            row["facets"] |= {"scope": LIBRARIES, "library": name}
+        return found
 
     async def answer(self, form: Form) -> Done:
         """Let the chat model answer a question; a host that is not allowed yet is a question of its own first."""
@@ -264,10 +286,11 @@ class Search(PageGroup):
 
     async def _answer(self, form: Form) -> ask.CitedAnswer:
         app, scope = self._app, form.get("scope", "") or EVERYTHING
-        roots = [root for root in self._workspaces.roots if scope in (EVERYTHING, WORKSPACES, str(root))]
-        opened = [await self._workspaces.open(str(root)) for root in roots]
-        searches: list[ask.Search] = [one.search for one in opened if one.is_indexed]
-        if scope in (EVERYTHING, *SOURCES):
+        libraries, searches = form.get("library", "").split(), list[ask.Search]()
+        for name in self._names_in(scope, libraries):
+            async with self._workspaces.scope(name) as index:
+                searches += [index.search] if index.is_indexed else []
+        if not libraries and scope in (EVERYTHING, *SOURCES):
             source = "" if scope == EVERYTHING else scope
             searches.insert(0, partial(usecases.search, app, source=source, limit=ask.LIMIT))
         return await (await ask.begin(app, form.get("question", ""), searches)).complete()
@@ -353,5 +376,7 @@ def _values_of(hit: SearchResult, root: Path | None) -> dict[str, str]:
 def _facets(columns: Sequence[Sequence[Results]]) -> Mapping[str, Sequence[tuple[str, int]]]:
     """Return what the hits differ in, by the names of the fields: values with the counts of the hits that have them."""
     rows = [row["facets"] for part in columns[0] for row in part.rows] if columns else []
-    counts = {name: Counter(row[name] for row in rows if row.get(name)) for name in ("scope", "kind", *FILTERS)}
+    counts = {
+        name: Counter(row[name] for row in rows if row.get(name)) for name in ("scope", "library", "kind", *FILTERS)
+    }
     return {name: values.most_common(_MAX_VALUES) for name, values in counts.items() if len(values) > 1}

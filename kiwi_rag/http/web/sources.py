@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 
-from kiwi_rag.errors import KiwiError, StoreBusy, UsageError
+from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.workspaces import Workspaces
-from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.mcp.context import ServerContext, require_idle
 from kiwi_rag.render import counted
 from kiwi_rag.services import Services
-from kiwi_rag.services.workspace import Workspace
-from kiwi_rag.sources.workspace.config import head_commit
+from kiwi_rag.services.documents import DocumentIndex
+from kiwi_rag.services.library import LibraryIndex
+from kiwi_rag.sources.library.record import PATH
 from kiwi_rag.usecases.index_history import read_history
 from kiwi_rag.usecases.status import collect_status, collect_workspace_status, index_row
 
@@ -54,36 +56,43 @@ class Sources(PageGroup):
         return Done("/sources", f"{root} is not in the list any more. Its index is kept: add it to see it again.")
 
     async def delete(self, form: Form) -> Done:
-        """Delete the index of a workspace from the disk."""
+        """Delete the index of a workspace from the disk, or a library with its index."""
         require_idle(self._context)
-        opened = await self._workspaces.open(root := form.get("root", ""))
-        loss = await contents(opened)
-        confirm(form, f"Delete the index of {root}? {loss} and its audit log are lost. The files stay.", "Delete it")
-        async with self._context.writing:
-            await opened.delete_index()
-        with suppress(UsageError):  # the service's own workspace is not in the list
+        async with self._workspaces.scope(root := form.get("root", "")) as opened:
+            loss, library = await contents(opened), opened.library if isinstance(opened, LibraryIndex) else None
+            rest = "Its files can be added again." if library and library.origin != PATH else "The files stay."
+            what = "the library" if library else "the index of"
+            confirm(form, f"Delete {what} {root}? {loss} and its audit log are lost. {rest}", "Delete it")
+            async with self._context.writing:
+                await (self._context.libraries.remove(library) if library else opened.delete_index())
+        with suppress(UsageError):  # libraries and the service's own workspace are not in the list
             self._workspaces.remove(Path(root))
-        return Done("/sources", f"The index of {root} was deleted: {loss}. The files are as they were.")
+        return Done("/sources", f"{what.capitalize()} {root} was deleted: {loss}. {rest}")
 
 
 async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brief: bool = False) -> list[Row]:
     """Return the state of each workspace, or why there is none; ``last`` is its newest run of a server."""
     records = await asyncio.to_thread(lambda: list(read_history(context.app.user_dir)))
     runs = {record["root"]: record for record in reversed(records)}
-    own, rows = context.workspace.config.root.resolve(), list[Row]()
-    for folder in workspaces.roots:
-        row = {"root": str(folder), "is_own": folder == own, "last": runs.get(str(folder)), "error": None}
-        row |= {"project": None, "index_items": ""}
+    found, damaged = await asyncio.to_thread(context.libraries.records.list)
+    own, rows = str(context.workspace.config.root.resolve()), list[Row]()
+    blank = {"error": None, "project": None, "index_items": "", "library": None}
+    for library, name in [*((None, str(one)) for one in workspaces.roots), *((one, one.canonical) for one in found)]:
+        row = {**blank, "root": name, "is_own": name == own, "last": runs.get(name), "library": library}
+        row |= {"workspace": name} if library else {}
         try:
-            opened = await workspaces.open(str(folder))
-            states = opened.tier.states if opened.is_indexed else None
-            row |= {} if folder == own else await _items_row(await workspaces.services(str(folder)))
-            row["head"] = await asyncio.to_thread(head_commit, folder)
-            row["commit"] = states.run_commit() if states else ""
-            rows.append({**await collect_workspace_status(opened, brief=brief), **row})
+            with context.libraries.scope(library) if library else nullcontext(await workspaces.open(name)) as opened:
+                if isinstance(opened, LibraryIndex):
+                    opened.source.check()
+                elif name != own:
+                    row |= await _items_row(await workspaces.services(name))
+                states = opened.tier.states if opened.is_indexed else None
+                row["head"] = await asyncio.to_thread(attrgetter("source.commit"), opened)
+                row |= {"commit": states.run_commit(), "indexed_at": states.written_at()} if states else {"commit": ""}
+                rows.append({**await collect_workspace_status(opened, brief=brief), **row})
         except KiwiError as error:
             rows.append(row | {"error": error.as_dict()})
-    return rows
+    return [*rows, *({**blank, "root": "A library", "last": None, "error": error.as_dict()} for error in damaged)]
 
 
 async def _items_row(app: Services) -> Row:
@@ -94,14 +103,7 @@ async def _items_row(app: Services) -> Row:
     return {"index_items": f"kiwi --project {shlex.quote(str(app.cwd))} index" if has_items else ""}
 
 
-async def contents(workspace: Workspace) -> str:
+async def contents(workspace: DocumentIndex) -> str:
     """Return what an index has, for a question about its loss."""
     stats = await collect_workspace_status(workspace)
     return f"{counted(stats['documents'], 'documents')} with {counted(stats['passages'], 'passages')}"
-
-
-def require_idle(context: ServerContext) -> None:
-    """Raise `StoreBusy` while a job is running."""
-    if running := context.jobs.running:
-        hint = "wait for its end, or stop it on the page Indexing"
-        raise StoreBusy(f"a job is running: {running.name}", hint=hint)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from kiwi_rag.config import process_environment
@@ -12,6 +13,7 @@ from kiwi_rag.errors import ConfigError, NotFound, UsageError
 from kiwi_rag.http.apps import Apps
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.services import Services
+from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.storage.atomic import atomic_write
 from kiwi_rag.storage.safe_open import read_optional
@@ -48,6 +50,22 @@ class Workspaces:
         """Return the workspace at a root folder; raises as `services`."""
         return (await self._open(root))[1]
 
+    @asynccontextmanager
+    async def scope(self, root: str) -> AsyncIterator[DocumentIndex]:
+        """Yield the index of a workspace, by its root folder, or of a library in its scope, by its id with the version.
+
+        Raises
+        ------
+        NotFound
+            When it is neither.
+        """
+        libraries = {one.canonical: one for one in await asyncio.to_thread(self._context.libraries.all)}
+        if root not in libraries or root in map(str, self.roots):
+            yield await self.open(root)
+        else:
+            with self._context.libraries.scope(libraries[root]) as index:
+                yield index
+
     async def services(self, root: str) -> Services:
         """Return the services of a root folder, whose project tier are the items in its ``.ai``.
 
@@ -61,7 +79,7 @@ class Workspaces:
     async def _open(self, root: str) -> tuple[Services, Workspace]:
         folder = next((one for one in self.roots if str(one) == root), None)
         if folder is None:
-            raise NotFound(f"{root[:200]} is no workspace of yours", hint="add the folder on the page Add")
+            raise NotFound(f"no such library or workspace: {root[:200]}", hint="add it on the page Add")
         if folder == self._context.workspace.config.root.resolve():
             return self._context.app, self._context.workspace
         if folder not in self._opened:

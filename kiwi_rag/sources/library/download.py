@@ -7,12 +7,12 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, urljoin, urlsplit
 
 from kiwi_rag.embedding.endpoint import trusted_certificates
 from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, UsageError
@@ -65,15 +65,27 @@ def download(
     ecosystem, name, version = parse_origin(origin)
     if ecosystem not in _FINDERS:
         raise UsageError(f"{origin} is no package", hint="name one: npm:vite or pypi:fastapi")
-    find, setting, default = _FINDERS[ecosystem]
+    find = _FINDERS[ecosystem][0]
     with tempfile.TemporaryDirectory(prefix="kiwi-") as folder, _client(allow) as client:
         try:
-            found = find(client, (env.get(setting) or default).rstrip("/"), name, version)
+            found = find(client, index_url(ecosystem, env), name, version)
         except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise DownloadFailed(f"the index does not describe {origin} as its protocol says") from error
         path = Path(folder, "archive")
         _fetch(client, found, path, progress)
         yield found.package or _described(path, name, found.version), path
+
+
+def index_url(ecosystem: str, env: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the index that the archives of an ecosystem are looked up in."""
+    _, setting, default = _FINDERS[ecosystem]
+    return (env.get(setting) or default).rstrip("/")
+
+
+def index_hosts(ecosystem: str) -> Sequence[str]:
+    """Return the hosts that an archive of an ecosystem comes from, as far as they are known before."""
+    host = urlsplit(index_url(ecosystem)).hostname or ""
+    return [host, "files.pythonhosted.org"] if host == "pypi.org" else [host]
 
 
 def _client(allow: Allow) -> httpx.Client:

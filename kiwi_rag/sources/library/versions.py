@@ -131,8 +131,8 @@ def choose(versions: Sequence[Library], wanted: str) -> Library:
 def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str]:
     """Return all versions of the one library that a query names, and the version that it names."""
     text = query.strip()
-    head, slash, tail = text.rpartition("/")
-    options = [(text, ""), _split_version(text), (head, tail) if slash else (text, "")]
+    head, _, tail = text.rpartition("/")
+    options = [(text, ""), _split_version(text), (head, tail) if head else (text, "")]
     for name, version in options:
         folded = name.lower()
         ids = {one.id for one in libraries if folded in (one.id, one.package and one.origin.lower(), *one.aliases)}
