@@ -90,6 +90,27 @@ def test_a_folder_is_added_watched_live_stopped_resumed_and_searched(watched: Wa
     assert "pump-17" in page.locator(".hit").first.inner_text()
 
 
+def test_a_folder_is_added_as_a_library_searched_and_deleted(watched: WatchedPage, user: Kiwi) -> None:
+    page, folder = watched.page, user.home / "valves"
+    (folder / "docs").mkdir(parents=True)
+    (folder / "docs/seat.md").write_text("# Seat\n\nGrind the seat of the valve until it shines.\n")
+    page.goto(f"/add?folder={folder}")
+    press(page, "As a library")
+    page.get_by_label("Version").fill("2.0")
+    press(page, "Index")
+    watch(page, has_ended)
+    page.goto("/search?q=grind+the+seat")
+    page.get_by_text("Only some libraries").click()
+    page.get_by_role("checkbox", name="/local/valves@2.0").check()
+    page.wait_for_url(re.compile("library="))
+    page.locator(".hit").filter(has_text="/local/valves@2.0").first.wait_for()
+    page.goto("/sources")
+    press(page, "Remove /local/valves@2.0")
+    assert "1 document with 1 passage" in page.locator("h1").inner_text()
+    press(page, "Delete it")
+    assert "was deleted" in said(page) and (folder / "docs/seat.md").is_file()
+
+
 def test_a_workspace_is_rebuilt_and_its_index_deleted_after_a_question(watched: WatchedPage, user: Kiwi) -> None:
     page = watched.page
     folder = fill_folder(user.home / "small", 3)

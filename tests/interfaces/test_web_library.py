@@ -212,6 +212,15 @@ def test_a_search_is_in_the_libraries_that_were_chosen(browser: httpx.Client, us
         assert not titles(page) and f"no such library or workspace: {name}" in page
 
 
+def test_an_answer_is_from_the_libraries_that_were_searched(browser: httpx.Client) -> None:
+    asked = {"question": "which lines hold the ship", "library": QUAY}
+    page = browser.post("/answer", data=asked).text
+    assert "Hemp lines" in page and "Nylon" not in page
+    page = browser.post("/answer", data=asked | {"library": "", "scope": "libraries"}).text
+    assert "Hemp lines" in page and "Nylon lines" in page
+    assert browser.post("/answer", data=asked | {"library": COLLECTION}).status_code == 404
+
+
 def test_pages_show_each_library_with_its_state(browser: httpx.Client, reader: httpx.Client, user: Kiwi) -> None:
     for path in ("/", "/sources", "/indexing"):
         page = reader.get(path).text
