@@ -14,9 +14,9 @@ import pytest
 from tests.interfaces.conftest import Kiwi, wait_until
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
+from tests.unit.test_library_download import serving_index
 
 ROOT = "/api/v1/libraries"
-NO_INDEX = "http://127.0.0.1:9/simple"
 COLLECTION = "port__quay_v1_p0_p0"
 QUAY, NEWER, DOCK = "/port/quay@1.0.0", "/port/quay@2.0.0", "/port/dock@1.0.0"
 
@@ -32,20 +32,21 @@ def make(folder: Path, name: str, version: str, mooring: str) -> Path:
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
-    """A user with /port/quay in two versions, and /port/dock with the same files as the first, and a service."""
+    """A user with /port/quay in two versions, /port/dock with the files of the first, a service, and an index."""
     base = tmp_path_factory.mktemp("libraries")
     base.chmod(0o755)
-    user = at(
-        Kiwi(base / "home", base / "project"), tmp_path_factory.mktemp("run"), KIWI_PORT="0", PIP_INDEX_URL=NO_INDEX
-    )
-    for folder in (user.home, user.cwd):
-        folder.mkdir()
-    for folder, name, version, mooring in (
-        ("one", "quay", "1.0.0", "Hemp"), ("two", "quay", "2.0.0", "Nylon"), ("three", "dock", "1.0.0", "Hemp"),
-    ):  # fmt: skip
-        user.run("library", "add", str(make(user.home / folder, name, version, mooring)))
-    with serving(user):
-        yield user
+    run = tmp_path_factory.mktemp("run")
+    for name in ("home", "project", "archives"):
+        (base / name).mkdir()
+    with serving_index(base / "archives") as index:
+        index.pypi("fast_api-0.10.0.tar.gz")
+        user = at(Kiwi(base / "home", base / "project"), run, KIWI_PORT="0", PIP_INDEX_URL=f"{index.address}/simple")
+        for folder, name, version, mooring in (
+            ("one", "quay", "1.0.0", "Hemp"), ("two", "quay", "2.0.0", "Nylon"), ("three", "dock", "1.0.0", "Hemp"),
+        ):  # fmt: skip
+            user.run("library", "add", str(make(user.home / folder, name, version, mooring)))
+        with serving(user):
+            yield user
 
 
 def texts(answer: httpx.Response) -> str:
@@ -266,7 +267,19 @@ def test_a_download_needs_consent_and_says_why_it_failed(
     assert "Last run: add npm:no-such-package" in page and "you have not allowed that" not in page
     assert "registry.npmjs.org" in user.run("consent", "list").stdout
     failed = admin.post(ROOT, json={"origin": "pypi:no-such-package"}).json()
-    assert "the index cannot be reached" in failed["error"]["message"]
+    assert failed["error"]["code"] == "not-found"
+
+
+def test_a_package_is_downloaded_indexed_and_deleted(browser: httpx.Client, reader: httpx.Client, user: Kiwi) -> None:
+    browser.post("/add/library", data={"origin": "pypi:fast-api"})
+    assert "Last run: index /fast/api@0.10.0" in (page := idle(browser)) and "2 indexed, 0 unchanged" in page
+    found = reader.get(f"{ROOT}/docs", params={"libraryId": "fast-api", "topic": "a"}).json()
+    assert {chunk["source"]["file"] for chunk in found["chunks"]} == {"docs/a.md", "README.rst"}
+    (unpacked,) = (user.home / ".ai/libraries").glob("fast__api*/docs/a.md")
+    asked = browser.post("/sources/delete", data={"root": "/fast/api@0.10.0"}).text
+    assert "Delete the library /fast/api@0.10.0?" in asked and "Its files can be added again." in asked
+    browser.post("/sources/delete", data={"root": "/fast/api@0.10.0", "confirmed": "yes"})
+    assert not unpacked.exists() and reader.get(f"{ROOT}/fast/api@0.10.0").status_code == 404
 
 
 def test_a_library_is_added_indexed_and_removed_on_the_pages(browser: httpx.Client, user: Kiwi) -> None:

@@ -71,7 +71,14 @@ class Index:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[Index]:
-    shown = Index(tmp_path)
+    with serving_index(tmp_path) as shown:
+        yield shown
+
+
+@contextmanager
+def serving_index(folder: Path) -> Iterator[Index]:
+    """Serve a stand-in of both indexes on a port of this machine."""
+    shown = Index(folder)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
