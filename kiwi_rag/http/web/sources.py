@@ -6,7 +6,6 @@ import asyncio
 import shlex
 from contextlib import nullcontext, suppress
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brie
                 elif name != own:
                     row |= await _items_row(await workspaces.services(name))
                 states = opened.tier.states if opened.is_indexed else None
-                row["head"] = await asyncio.to_thread(attrgetter("source.commit"), opened)
+                row["head"] = await asyncio.to_thread(getattr, opened.source, "commit")
                 row |= {"commit": states.run_commit(), "indexed_at": states.written_at()} if states else {"commit": ""}
                 rows.append({**await collect_workspace_status(opened, brief=brief), **row})
         except KiwiError as error:
