@@ -47,7 +47,7 @@ class Addition:
         """Raise `UsageError` for an id, a version or a folder that cannot be one."""
         check_id(self.id or "/any/name")
         check_version(self.version or "1")
-        if wrong := [folder[:80] for folder in self.include if not is_nameable(folder)]:
+        if wrong := [folder[:80] for folder in self.include if not is_nameable(folder.rstrip("/"))]:
             raise UsageError(f"{wrong[0]!r} is no folder of a library", hint="name one below it, as docs/guide")
 
     def save(self, libraries: Libraries, allow: Allow, progress: Progress) -> Added:
@@ -92,7 +92,8 @@ class Addition:
         return installed, () if is_whole else index_hosts(ecosystem)
 
     def _store(self, libraries: Libraries, package: Package, archive: Path | None = None) -> Library:
-        about: dict[str, Any] = {"id": self.id, "version": self.version, "include": self.include, "code": self.code}
+        include = [folder.rstrip("/") for folder in self.include]
+        about: dict[str, Any] = {"id": self.id, "version": self.version, "include": include, "code": self.code}
         library = package.library(libraries.records, **about)
         if library.origin != PATH:
             unpack(package, library.root, archive, include=self.include, code=self.code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.interfaces.conftest import Kiwi, wait_until
+from tests.interfaces.conftest import PATIENCE, Kiwi, wait_until
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
-from tests.unit.test_library_download import serving_index
+from tests.unit.test_library_download import Index, serving_index
 
 ROOT = "/api/v1/libraries"
 COLLECTION = "port__quay_v1_p0_p0"
@@ -31,22 +32,27 @@ def make(folder: Path, name: str, version: str, mooring: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
-    """A user with /port/quay in two versions, /port/dock with the files of the first, a service, and an index."""
-    base = tmp_path_factory.mktemp("libraries")
-    base.chmod(0o755)
-    run = tmp_path_factory.mktemp("run")
-    for name in ("home", "project", "archives"):
-        (base / name).mkdir()
-    with serving_index(base / "archives") as index:
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    """An index of packages with one that is not installed."""
+    with serving_index(tmp_path_factory.mktemp("archives")) as index:
         index.pypi("fast_api-0.10.0.tar.gz")
-        user = at(Kiwi(base / "home", base / "project"), run, KIWI_PORT="0", PIP_INDEX_URL=f"{index.address}/simple")
-        for folder, name, version, mooring in (
-            ("one", "quay", "1.0.0", "Hemp"), ("two", "quay", "2.0.0", "Nylon"), ("three", "dock", "1.0.0", "Hemp"),
-        ):  # fmt: skip
-            user.run("library", "add", str(make(user.home / folder, name, version, mooring)))
-        with serving(user):
-            yield user
+        yield index
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory, index: Index) -> Iterator[Kiwi]:
+    """A user with /port/quay in two versions, /port/dock with the files of the first, and a service."""
+    base, run = tmp_path_factory.mktemp("libraries"), tmp_path_factory.mktemp("run")
+    base.chmod(0o755)
+    for name in ("home", "project"):
+        (base / name).mkdir()
+    user = at(Kiwi(base / "home", base / "project"), run, KIWI_PORT="0", PIP_INDEX_URL=f"{index.address}/simple")
+    for folder, name, version, mooring in (
+        ("one", "quay", "1.0.0", "Hemp"), ("two", "quay", "2.0.0", "Nylon"), ("three", "dock", "1.0.0", "Hemp"),
+    ):  # fmt: skip
+        user.run("library", "add", str(make(user.home / folder, name, version, mooring)))
+    with serving(user):
+        yield user
 
 
 def texts(answer: httpx.Response) -> str:
@@ -162,6 +168,34 @@ def test_what_cannot_be_added_is_refused_before_a_job_begins(admin: httpx.Client
     failed = admin.post(ROOT, json={"origin": str(unversioned)}).json()
     assert failed["state"] == "failed" and "does not say which version" in failed["error"]["message"]
     assert set(ids(admin)) == {QUAY, NEWER, DOCK}
+
+
+def test_one_job_runs_at_a_time(admin: httpx.Client, browser: httpx.Client, user: Kiwi, index: Index) -> None:
+    held = threading.Event()
+
+    class Held(dict[str, tuple[int, dict[str, str], bytes]]):
+        def get(self, path: str, default: Any = None) -> Any:
+            assert "slow" not in path or held.wait(PATIENCE)
+            return super().get(path, default)
+
+    index.answers = Held(index.answers)
+    job = admin.post(ROOT, json={"origin": "pypi:slow", "wait_seconds": 0}).json()
+    assert job["state"] == "running"
+    folder = str(user.home / "one")
+    for answer in (
+        admin.delete(f"{ROOT}{QUAY}"), admin.post(ROOT, json={"origin": folder}),
+        admin.post(f"{ROOT}/reindex", json={"projectId": QUAY}),
+    ):  # fmt: skip
+        assert "add pypi:slow" in error(answer, 409)
+    for path, form in (
+        ("/sources/delete", {"root": QUAY, "confirmed": "yes"}), ("/indexing/run", {"root": QUAY}),
+        ("/add/library", {"origin": folder}),
+    ):  # fmt: skip
+        answer = browser.post(path, data=form)
+        assert answer.status_code == 409 and "a job is running: add pypi:slow" in answer.text
+    held.set()
+    assert ended(admin, job)["error"]["code"] == "not-found"
+    assert ids(admin) == [DOCK, QUAY, NEWER]
 
 
 def test_agents_are_offered_libraries_where_there_are_some(reader: httpx.Client) -> None:
@@ -284,7 +318,7 @@ def test_a_package_is_downloaded_indexed_and_deleted(browser: httpx.Client, read
 
 def test_a_library_is_added_indexed_and_removed_on_the_pages(browser: httpx.Client, user: Kiwi) -> None:
     folder = make(user.home / "rope", "quay", "4.0.0", "Steel")
-    given = {"origin": str(folder), "id": "/port/rope", "version": "4.0.0", "include": "docs"}
+    given = {"origin": str(folder), "id": "/port/rope", "version": "4.0.0", "include": "docs/"}
     page = browser.post("/add/library", data=given)
     assert page.url.path == "/indexing" and f"{folder} is being added as a library and indexed." in page.text
     assert "Last run: index /port/rope@4.0.0" in (page := idle(browser)) and "1 indexed, 0 unchanged" in page
