@@ -12,14 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
+from kiwi_rag.sources.library.record import collection_name
 from tests.interfaces.conftest import PATIENCE, Kiwi, wait_until
 from tests.interfaces.test_mcp_http import INITIALIZE
 from tests.interfaces.test_serve import at, serving
 from tests.unit.test_library_download import Index, serving_index
 
 ROOT = "/api/v1/libraries"
-COLLECTION = "port__quay_v1_p0_p0"
 QUAY, NEWER, DOCK = "/port/quay@1.0.0", "/port/quay@2.0.0", "/port/dock@1.0.0"
+COLLECTION = collection_name(QUAY)
 
 
 def make(folder: Path, name: str, version: str, mooring: str) -> Path:
@@ -309,7 +310,7 @@ def test_a_package_is_downloaded_indexed_and_deleted(browser: httpx.Client, read
     assert "Last run: index /fast/api@0.10.0" in (page := idle(browser)) and "2 indexed, 0 unchanged" in page
     found = reader.get(f"{ROOT}/docs", params={"libraryId": "fast-api", "topic": "a"}).json()
     assert {chunk["source"]["file"] for chunk in found["chunks"]} == {"docs/a.md", "README.rst"}
-    (unpacked,) = (user.home / ".ai/libraries").glob("fast__api*/docs/a.md")
+    (unpacked,) = (user.home / ".ai/libraries").glob("*/docs/a.md")
     asked = browser.post("/sources/delete", data={"root": "/fast/api@0.10.0"}).text
     assert "Delete the library /fast/api@0.10.0?" in asked and "Its files can be added again." in asked
     browser.post("/sources/delete", data={"root": "/fast/api@0.10.0", "confirmed": "yes"})
