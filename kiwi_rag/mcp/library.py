@@ -13,7 +13,7 @@ from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
 from kiwi_rag.mcp.toolsets import number, text, tool
-from kiwi_rag.mcp.workspace import JOB_STATE, REINDEX_INPUTS, index_work, run_job
+from kiwi_rag.mcp.workspace import JOB_STATE, REINDEX_INPUTS, check_rebuild, index_work, run_job
 from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.sources.library.record import Library
@@ -124,6 +124,7 @@ async def reindex_project(context: ServerContext, arguments: Mapping[str, Any], 
     resolved = await resolve_library(context, arguments["projectId"])
     name = job_name(resolved.library)
     with context.libraries.scope(resolved.library) as index:
+        check_rebuild(index, rebuild=arguments["rebuild"])
         work = partial(index_work, context, index, rebuild=arguments["rebuild"])
         return await run_job(context, arguments, report, name, work, joins=True)
 

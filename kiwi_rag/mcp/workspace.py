@@ -135,11 +135,16 @@ async def run_job(  # noqa: PLR0913  # what a job depends on
 
 def _work(context: ServerContext, arguments: Mapping[str, Any]) -> Work:
     config, paths, rebuild = context.workspace.config, arguments.get("paths"), arguments.get("rebuild", False)
-    if rebuild and context.workspace.is_shared:
-        hint = "the operator of the index can: kiwi workspace index --rebuild"
-        raise UsageError("an agent cannot rebuild a shared index", hint=hint)
+    check_rebuild(context.workspace, rebuild=rebuild)
     files = [config.relative_path(config.root / path) for path in paths] if paths is not None else None
     return index_work(context, context.workspace, files, rebuild=rebuild)
+
+
+def check_rebuild(index: DocumentIndex, *, rebuild: bool) -> None:
+    """Raise `UsageError` when an agent wants to empty an index that others read."""
+    if rebuild and index.is_shared:
+        hint = f"the operator of the index can: {index.index_command} --rebuild"
+        raise UsageError("an agent cannot rebuild a shared index", hint=hint)
 
 
 def index_work(
