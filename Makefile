@@ -101,10 +101,10 @@ kong-routes:
 	curl --silent --show-error --fail http://127.0.0.1:8001/routes | $(PYTHON) -m json.tool
 
 weaviate-up:
-	docker compose up --detach --wait weaviate
+	docker compose --file kiwi_rag/usecases/weaviate.yml up --detach --wait
 
 weaviate-down:
-	docker compose rm --stop --force weaviate
+	docker compose --file kiwi_rag/usecases/weaviate.yml down
 
 lock: $(VENV)/dev
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --python-version 3.11 --no-annotate --no-header \

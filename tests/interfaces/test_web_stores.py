@@ -22,7 +22,7 @@ from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.services import Services
 
 
-def call(folder: Path, method: str, path: str, **settings: str) -> httpx.Response:
+def call(folder: Path, method: str, path: str, form: dict[str, str] | None = None, **settings: str) -> httpx.Response:
     """Return an answer of the pages for a user with an empty home in `folder`."""
     environment = {"HOME": str(folder), "KIWI_CACHE_DIR": str(folder / "cache"), **settings}
 
@@ -36,7 +36,7 @@ def call(folder: Path, method: str, path: str, **settings: str) -> httpx.Respons
 
             transport = httpx.ASGITransport(app=signed_in)
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                found = await client.request(method, path)
+                found = await client.request(method, path, data=form)
             await context.aclose()
             return found
 
@@ -47,6 +47,35 @@ def call(folder: Path, method: str, path: str, **settings: str) -> httpx.Respons
 def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
+
+
+def test_weaviate_is_started_stopped_and_recreated_by_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker, log, path = tmp_path / "bin/docker", tmp_path / "log", "/stores/weaviate"
+    monkeypatch.setenv("PATH", str(docker.parent))
+    assert "Docker is not installed" in call(tmp_path, "POST", path, {"action": "start"}).text
+    assert "Start Weaviate" not in call(tmp_path, "GET", "/stores").text
+    docker.parent.mkdir()
+    docker.write_text(f'#!/bin/sh\necho "$WEAVIATE_API_KEY $*" >> {log}\n')
+    docker.chmod(0o755)
+    assert "Start Weaviate" in call(tmp_path, "GET", "/stores").text
+    for action, words in (
+        ("start", "up --detach --wait"),
+        ("recreate", "up --detach --wait --force-recreate"),
+        ("stop", "stop"),
+    ):
+        form = {"action": action}
+        if action != "start":
+            assert "Its data stays" in call(tmp_path, "POST", path, form).text
+        answer = call(tmp_path, "POST", path, {**form, "confirmed": "yes"}, KIWI_WEAVIATE_API_KEY="k-e-y")
+        assert answer.status_code == 303
+        last = log.read_text().splitlines()[-1]
+        assert last.startswith("k-e-y compose --file ")
+        assert last.endswith(f"weaviate.yml {words}")
+    assert len(log.read_text().splitlines()) == 3
+    assert "there is no action" in call(tmp_path, "POST", path, {"action": "down -v", "confirmed": "yes"}).text
+    docker.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
+    failed = call(tmp_path, "POST", path, {"action": "start"}).text
+    assert "could not start Weaviate: Cannot connect to the Docker daemon" in failed
 
 
 def test_the_use_of_a_remote_model_by_day(tmp_path: Path) -> None:

@@ -12,14 +12,17 @@ import yaml
 
 from kiwi_rag.embedding.factory import ServerOptions, load_provider
 from kiwi_rag.errors import ModelUnavailable
+from kiwi_rag.usecases import weaviate
 from tests.embedding_server import EmbeddingServer
 from tests.shared import ROOT
 from tests.unit.test_embedding_remote import digests
 
 KONG_TEXT = (ROOT / "config/kong/kong.yml").read_text(encoding="utf-8")
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+WEAVIATE_TEXT = weaviate.FILE.read_text(encoding="utf-8")
 KONG = yaml.safe_load(KONG_TEXT)
 COMPOSE = yaml.safe_load(COMPOSE_TEXT)
+SERVERS = {**COMPOSE["services"], **yaml.safe_load(WEAVIATE_TEXT)["services"]}
 GUIDE = (ROOT / "docs/gateway.md").read_text(encoding="utf-8")
 
 Found = dict[str, Any]
@@ -147,10 +150,10 @@ def test_no_secret_is_in_clear() -> None:
 
 
 def test_every_variable_is_set_for_the_container_and_documented() -> None:
-    given = {name for service in COMPOSE["services"].values() for name in service.get("environment", {})}
+    given = {name for service in SERVERS.values() for name in service.get("environment", {})}
     wanted = {name.upper().replace("-", "_") for name in VAULT.findall(KONG_TEXT)} - {"SOME_NAME"}
     assert wanted <= set(COMPOSE["services"]["kong"]["environment"])
-    outside = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE_TEXT)) | {"QDRANT__SERVICE__API_KEY"}
+    outside = set(re.findall(r"\$\{([A-Z_]+)", COMPOSE_TEXT + WEAVIATE_TEXT)) | {"QDRANT__SERVICE__API_KEY"}
     documented = set(re.findall(r"^\| `([A-Z_]+)` \|", GUIDE, re.MULTILINE))
     assert documented == outside | wanted
     assert ":?" not in COMPOSE_TEXT, "a missing variable of one service would stop all of them"
@@ -160,7 +163,7 @@ def test_every_variable_is_set_for_the_container_and_documented() -> None:
 
 
 def test_every_port_is_this_machines_alone() -> None:
-    for name, service in COMPOSE["services"].items():
+    for name, service in SERVERS.items():
         assert service["ports"]
         for port in service["ports"]:
             assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port), f"{name}: {port}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -20,12 +21,12 @@ from kiwi_rag.config import LOCAL_PROVIDERS
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.usage import usage_rows
 from kiwi_rag.errors import KiwiError
-from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.stores.base import VectorStore
-from kiwi_rag.usecases import registry
+from kiwi_rag.usecases import registry, weaviate
 from kiwi_rag.usecases.status import PROBE_SECONDS, cache_state, model_state
 
 SENTENCE = "A test sentence of Kiwi, sent to measure how long the model takes."
@@ -46,7 +47,8 @@ class Stores(PageGroup):
 
     def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
         self._app, self._workspaces = context.app, workspaces
-        self.pages, self.actions = {"/stores": self.show}, {"/stores/test": self.test}
+        self.pages = {"/stores": self.show}
+        self.actions = {"/stores/test": self.test, "/stores/weaviate": self.run_weaviate}
 
     async def show(self, _request: Request) -> Page:
         """Show the model, its use of the last days, and the stores; starts nothing."""
@@ -62,6 +64,7 @@ class Stores(PageGroup):
             "stores": await asyncio.gather(*self._stores()),
             "registry": await self._registry(),
             "sentence": SENTENCE,
+            "weaviate": shutil.which("docker") is not None or app.settings.workspace_store == "weaviate",
         }
         return Page("stores.html", values)
 
@@ -75,6 +78,15 @@ class Stores(PageGroup):
         length = float(vector @ vector) ** 0.5
         name = f"{model.fingerprint.model} embedded the sentence in {took:.1f} ms"
         return Done("/stores", f"{name}: {len(vector)} dimensions, a vector of length {length:.3f}.")
+
+    async def run_weaviate(self, form: Form) -> Done:
+        """Start, stop or recreate the Weaviate server of this machine."""
+        weaviate.check(action := form.get("action", ""))
+        if action != "start":
+            confirm(form, f"{action.capitalize()} Weaviate? Searches in it fail meanwhile. Its data stays.", "Do it")
+        await asyncio.to_thread(weaviate.run, action, self._app.settings)
+        done = {"start": "runs", "stop": "was stopped", "recreate": "was recreated and runs"}[action]
+        return Done("/stores", f"Weaviate {done}; its address is {weaviate.URL}.")
 
     def _model(self) -> Mapping[str, Any]:
         state, app = model_state(self._app), self._app
