@@ -149,7 +149,7 @@ def registry(user: Kiwi) -> Iterator[None]:
 def test_a_signer_is_enrolled_and_revoked(watched: WatchedPage) -> None:
     page = watched.page
     page.goto("/registry")
-    page.get_by_label("Enrol from your trust file").select_option("bob@acme.example")
+    page.get_by_label("Trusted on this machine, but not enrolled").select_option("bob@acme.example")
     press(page, "Enrol")
     assert "may publish now" in said(page)
     card = page.locator("article[id]").filter(has_text="bob@acme.example")

@@ -437,7 +437,7 @@ def ended(browser: httpx.Client, folder: Path) -> Path:
 def test_only_an_admin_sees_the_folders_of_the_server(reader: httpx.Client, browser: httpx.Client) -> None:
     for path in ("/add", "/add?folder=/", "/add?chosen=/"):
         assert reader.get(path).status_code == reader.head(path).status_code == 403
-    for path in ("/add", "/indexing/run", "/indexing/stop", "/sources/remove", "/sources/delete"):
+    for path in ("/add", "/indexing/run", "/indexing/stop", "/sources/remove", "/sources/delete", "/item/index"):
         assert reader.post(path, data={"root": "/"}).status_code == 403
     assert reader.get("/indexing").status_code == reader.get("/sources").status_code == 200
     assert "Step 1 of 2" in browser.get("/add").text
@@ -463,8 +463,8 @@ def test_the_folder_browser_stays_below_its_roots(browser: httpx.Client, user: K
 
 def test_what_was_found_is_shown_before_it_is_indexed(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
     page = browser.get("/add", params={"chosen": str(notes)}).text
-    assert "2 .md, 1 .txt" in page and re.search(r"about 1 passage, [\d.]+ s on this machine", page)
-    assert "<code>docs</code> has the most pages: 1" in page or "<code>the folder itself</code>" in page
+    assert "2 .md, 1 .txt" in page and re.search(r"about 3 passages, [\d.]+ s on this machine", page)
+    assert "<code>docs</code> has the most pages: 1" in page or "the folder itself has the most pages" in page
     assert "Nothing leaves this machine" in page and 'value="team-notes"' in page
     assert "items of its own" not in page
     (user.home / "here/.ai/knowledge/acme").mkdir(parents=True)
@@ -532,12 +532,25 @@ def test_home_shows_workspaces_and_mends_what_needs_attention(browser: httpx.Cli
     assert "last commit bbbbbbbbbbbb" in page and "older commit" not in page and "is checked out" not in page
 
 
+def index_items(browser: httpx.Client, folder: Path) -> str:
+    """Index the items in a workspace's ``.ai``; return the page when that has ended."""
+    page = submit(browser, "/item/index", root=folder)
+    assert f"The items of {folder} are being indexed." in page.text
+    wait_until(lambda: f"Last run: index the items of {folder}" in browser.get("/indexing").text)
+    return browser.get("/indexing").text
+
+
 def test_items_of_an_added_workspace_are_found_and_shown(browser: httpx.Client, user: Kiwi, notes: Path) -> None:
     there = replace(user, cwd=notes)
     path = there.write("knowledge/acme/pager.md", note(extra="Whoever has the pager wakes it again."))
-    command = f'<code class="copy">kiwi --project {notes} index</code>'
-    assert command in browser.get("/").text and command in browser.get("/sources").text
-    there.run("add", str(path))
+    for page in ("/", "/sources"):
+        assert "are not indexed, so no search finds them" in browser.get(page).text
+    refused = index_items(browser, notes)
+    assert "knowledge/acme/pager.md" in refused and "1 failed" in refused
+    assert "was accepted, so no search finds them" in browser.get("/").text
+    there.run("sign", str(path))
+    assert "1 indexed" in index_items(browser, notes)
+    assert "no search finds them" not in browser.get("/").text
     assert "<p>1 item</p>" in browser.get("/").text and "<dt>Items</dt><dd>1</dd>" in browser.get("/sources").text
     question = {"q": "who wakes the staging cluster"}
     for scope, found in (("", True), ("project", True), (str(notes), True), ("user", False), (str(user.cwd), False)):

@@ -113,7 +113,7 @@ def test_a_key_that_is_not_trusted_can_be(browser: httpx.Client, user: Kiwi) -> 
 
 def test_without_a_key_the_folder_is_next(browser: httpx.Client) -> None:
     page = browser.post("/first-steps/without-key")
-    assert "kiwi keys new" in page.text
+    assert "kiwi keys new" in page.text and "Make a key after all" in page.text and 'type="password"' in page.text
     assert list(steps(page).values()) == ["continued without a key", "continued without a key", "now", "", ""]
 
 
@@ -128,6 +128,9 @@ def test_the_list_is_gone_when_all_is_done(browser: httpx.Client, user: Kiwi, tm
     assert list(steps(browser.get("/")).values())[3:] == [str(docs), "now"]
     assert browser.get("/search", params={"q": "how is the pump primed"}).status_code == 200
     assert not steps(browser.get("/"))
+    browser.post("/sources/remove", data={"root": str(docs)})
+    page = browser.get("/")
+    assert not steps(page) and "No folder is searched yet." in page.text
 
 
 def test_the_list_can_be_hidden(browser: httpx.Client) -> None:

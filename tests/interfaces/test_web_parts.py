@@ -106,9 +106,10 @@ def test_nothing_is_asked_that_would_be_refused() -> None:
 
 
 def test_what_is_close_to_the_query_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    row: dict[str, Any] = {"key": ("a", 1), "rank": 1}
-    found = [Results("none"), Results("far", [row], close=False), Results("near", [row], close=True)]
-    found += [Results("broken", error={"code": "store"}), Results("unknown", [row])]
+    row: dict[str, Any] = {"key": ("a", 1), "rank": 1, "score": 0.4}
+    found = [Results("none"), Results("far", [row | {"score": 0.9}], close=False), Results("near", [row], close=True)]
+    found += [Results("items", [row | {"item_id": "acme/note", "score": 0.3}])]
+    found += [Results("broken", error={"code": "store"}), Results("unknown", [row | {"score": 0.5}])]
 
     async def one(part: Results) -> Results:
         return part
@@ -116,4 +117,4 @@ def test_what_is_close_to_the_query_comes_first(monkeypatch: pytest.MonkeyPatch)
     search = object.__new__(Search)
     monkeypatch.setattr(Search, "_parts", lambda *_given: map(one, found))
     columns = asyncio.run(search._columns(SimpleNamespace(rankings=[None])))  # type: ignore[arg-type]
-    assert [part.title for part in columns[0]] == ["near", "broken", "unknown", "far", "none"]
+    assert [part.title for part in columns[0]] == ["items", "broken", "unknown", "near", "far", "none"]

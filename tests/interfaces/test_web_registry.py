@@ -106,7 +106,7 @@ def test_the_overview_says_what_the_registry_holds(browser: httpx.Client) -> Non
     assert "embedded" in said and "It answers. It runs until it is stopped." in said
     assert "2 items in 3 versions, 1 active signer" in said
     assert "No item waits for the index." in said
-    assert f"{ADA} active May sign * (directive, script, knowledge, skill) Valid always" in said
+    assert f"{ADA} active May sign any item (directive, script, knowledge, skill) Valid always" in said
 
 
 def test_what_the_gate_refused_is_listed(user: Kiwi, browser: httpx.Client) -> None:
@@ -166,10 +166,19 @@ def test_trust_in_a_key_ends_after_a_confirmation(browser: httpx.Client, user: K
     assert key
     question = f"of {EVE}? 1 item in the local tiers (project, user) will no longer be shown"
     done = confirmed(browser, "/registry/untrust", question, who=key[1])
-    assert f"The key of {EVE} was removed from your trust file. To trust it again: kiwi trust add " in done
+    public = user.json("keys", "show", "eve")["public_key"]
+    assert f"was removed from your trust file. To trust it again, enter its public key below: {public}" in done
     assert key[1] not in browser.get("/registry").text
     assert "Eve says so." not in browser.get("/item?ref=acme/eves").text
     assert browser.post("/registry/untrust", data={"who": key[1]}).status_code == 404
+    asked = f"Trust what the key {key[1]} signs? Ask {EVE} whether this is the key id."
+    again = confirmed(browser, "/registry/trust", asked, public_key=public, principal=EVE)
+    assert f"The key of {EVE} is trusted." in again
+    assert "Eve says so." in browser.get("/item?ref=acme/eves").text
+    for given, said in ((key[1], "is the key id of"), ("word", "a public key is 64 hex digits")):
+        answer = browser.post("/registry/trust", data={"public_key": given, "principal": EVE})
+        assert answer.status_code == 400 and said in text_of(answer)
+    user.run("trust", "remove", EVE)
 
 
 def test_what_cannot_be_done_says_why(browser: httpx.Client) -> None:
@@ -283,6 +292,22 @@ def test_a_version_is_yanked_once(browser: httpx.Client) -> None:
     assert browser.post("/item/yank", data={"ref": "acme/no/such"}).status_code == 404
 
 
+def test_an_item_is_published_from_its_page_and_its_workspace_is_kept(user: Kiwi, browser: httpx.Client) -> None:
+    user.run("add", str(user.write("knowledge/acme/later.md", note(extra="It sleeps at ten."))), "--key", "default")
+    ref, root = "knowledge:acme/later@1.0.0", str(user.cwd)
+    page = browser.get("/item", params={"ref": "acme/later", "root": root})
+    assert "Publish version 1.0.0…" in page.text and "Yank version" not in page.text
+    question = f"Publish {ref}? Every reader of the registry sees it, and it can only be yanked."
+    after = confirmed(browser, "/item/publish", question, ref=ref, root=root)
+    assert f"{ref} is published." in after and "Yank version 1.0.0" in after and "Publish version" not in after
+    yanked = confirmed(browser, "/item/yank", f"Yank {ref}?", ref=ref, reason="", root=root)
+    assert f"{ref} was yanked." in yanked
+    assert browser.post("/item/publish", data={"ref": "knowledge:acme/no-such"}).status_code == 404
+    user.write("knowledge/acme/unsigned.md", note())
+    refused = browser.post("/item/publish", data={"ref": "knowledge:acme/unsigned", "confirmed": "yes"})
+    assert refused.status_code == 422 and "unsigned" in text_of(refused)
+
+
 def test_a_changed_file_says_so_and_shows_what_was_signed(user: Kiwi, browser: httpx.Client) -> None:
     path = user.cwd / ".ai/knowledge/acme/note.md"
     signed = path.read_bytes()
@@ -301,7 +326,7 @@ def test_a_reader_sees_no_forms_and_which_role_is_needed(user: Kiwi, browser: ht
             page = reader.get(path)
             assert 'method="post"' not in page.text
             assert "The role admin is needed" in page.text
-        for path in ("/registry/stop", "/registry/revoke", "/item/yank"):
+        for path in ("/registry/stop", "/registry/revoke", "/registry/trust", "/item/publish", "/item/yank"):
             assert reader.post(path, data={"confirmed": "yes"}).status_code == 403
 
 

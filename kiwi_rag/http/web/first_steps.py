@@ -66,7 +66,10 @@ class Onboarding(PageGroup):
             Step("index", "Its index", ", ".join(map(str, indexed))),
             Step("search", "The first search", "done" if self._was_chosen("searched") else ""),
         ]
-        return [] if all(step.result for step in steps) else steps
+        if all(step.result for step in steps):
+            with suppress(OSError):  # they stay away when a folder is removed later
+                create_file(self._choices / "hidden")
+        return () if self._was_chosen("hidden") else steps
 
     async def make_key(self, form: Form) -> Done:
         """Make a key with the passphrase of the form, and trust it."""

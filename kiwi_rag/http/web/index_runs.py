@@ -198,7 +198,7 @@ def survey(root: Path, *, is_library: bool = False) -> Mapping[str, Any]:
     paths, size = [PurePosixPath(file.path) for file in listed[:MAX_FILES]], sum(file.size for file in listed)
     types = Counter(path.suffix.lower() or "no suffix" for path in paths).most_common()
     docs = Counter(str(path.parent) for path in paths if path.suffix in _PROSE).most_common(1)
-    counts = {"files": len(paths), "bytes": size, "passages": -(-size // BYTES_A_PASSAGE)}
+    counts = {"files": len(paths), "bytes": size, "passages": max(len(paths), -(-size // BYTES_A_PASSAGE))}
     about = {"items": any(root.glob(".ai/[dks]*/*")), "partial": len(listed) > MAX_FILES}  # directives to skills
     return {**counts, **about, "types": types, "docs": docs}
 

@@ -1,10 +1,11 @@
-"""The page Item: its verified content, its versions and copies, and who signed what; yanking a version of it."""
+"""The page Item: its verified content, its versions, and who signed what; a version is published or yanked there."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,11 +16,15 @@ from kiwi_rag.errors import NotFound, Refused, RegistryError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.search import editor_address
 from kiwi_rag.http.web.workspaces import Workspaces
+from kiwi_rag.ingest.publication import NotPublished
+from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.mcp.jobs import Job
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.services import Services
 from kiwi_rag.signing import dsse
-from kiwi_rag.usecases import items, registry
+from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.usecases import add, items, registry
 from kiwi_rag.usecases.items import FoundItem
 
 MAX_COMPARED = 20_000
@@ -38,13 +43,14 @@ class Items(PageGroup):
     """
 
     def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
-        self._app, self._workspaces = context.app, workspaces
-        self.pages, self.actions = {"/item": self.show}, {"/item/yank": self.yank}
+        self._context, self._app, self._workspaces = context, context.app, workspaces
+        forms = self.index, self.publish, self.yank
+        self.pages, self.actions = {"/item": self.show}, {f"/item/{one.__name__}": one for one in forms}
 
     async def show(self, request: Request) -> Page:
         """Show one file of an item, verified again, and how its files differ from those of another version."""
         given = request.query_params
-        app = await self._workspaces.services(root) if (root := given.get("root", "")) else self._app
+        app = await self._workspaces.services(root := given.get("root", ""))
         found = await _find(app, given.get("ref", ""))
         other = await _find(app, given["with"]) if given.get("with") else None
         ref, stored = found.signed.ref, found.stored
@@ -73,13 +79,38 @@ class Items(PageGroup):
         }
         return Page("item.html", values)
 
+    async def index(self, form: Form) -> Done:
+        """Index the items in the ``.ai`` of a workspace, as a job."""
+        app = await self._workspaces.services(root := form.get("root", ""))
+
+        async def work(job: Job) -> Mapping[str, object]:
+            report = job.report = SyncReport()
+            async with self._context.writing:
+                callbacks = Callbacks(job.set_total, report=lambda: report)
+                return (await add.update_index(app, "project", callbacks, 1, rebuild=False)).as_dict()
+
+        self._context.jobs.start(f"index the items of {root}", work)
+        return Done("/indexing", f"The items of {root} are being indexed.")
+
+    async def publish(self, form: Form) -> Done:
+        """Publish the version of an item that its project has."""
+        app, ref = await self._workspaces.services(root := form.get("root", "")), form.get("ref", "")
+        files = add.files_of(app, [ref.partition("@")[0]])
+        confirm(form, f"Publish {ref}? Every reader of the registry sees it, and it can only be yanked.", "Publish it")
+        async with self._context.writing:
+            [outcome] = [one async for one in (await add.prepare_publication(app)).publish(files)]
+        if isinstance(outcome, NotPublished):
+            raise outcome.error
+        return Done(f"/item?ref={quote(f'{ref}@registry')}&root={quote(root)}", f"{ref} is published.")
+
     async def yank(self, form: Form) -> Done:
         """Withdraw the version that the form names from the registry."""
-        ref = await registry.find_published(self._app, form.get("ref", ""))
+        app = await self._workspaces.services(root := form.get("root", ""))
+        ref = await registry.find_published(app, form.get("ref", ""))
         confirm(form, registry.yank_question(ref), "Yank it")
-        count = await registry.yank(self._app, ref, form.get("reason", ""))
+        count = await registry.yank(app, ref, form.get("reason", ""))
         message = f"{ref} was yanked." if count else f"{ref} was yanked already; nothing changed."
-        return Done(f"/item?ref={quote(f'{ref}@registry')}", message)
+        return Done(f"/item?ref={quote(f'{ref}@registry')}&root={quote(root)}", message)
 
 
 async def _find(app: Services, text: str) -> FoundItem:

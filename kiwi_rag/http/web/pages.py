@@ -37,14 +37,9 @@ class Pages(PageGroup):
         """Show the collections, what needs attention, and the search box."""
         service = await asyncio.to_thread(client.state, run_folder(process_environment()))
         status = await collect_status(self._context.app, service)
-        attention = [
-            {"tier": row["tier"], "text": text, "command": _command_in(text)}
-            for row in status["tiers"]
-            for text in str(row["problems"]).split("; ")
-            if text
-        ]
-        if status["model"]["problem"]:
-            attention.append({"tier": "model", "text": status["model"]["problem"], "command": "kiwi doctor"})
+        attention = [(row["tier"], one) for row in status["tiers"] for one in str(row["problems"]).split("; ") if one]
+        if problem := status["model"]["problem"]:
+            attention.append(("model", f"{problem}: kiwi doctor"))
         rows = await workspace_rows(self._context, self._workspaces, brief=True)
         steps = await asyncio.to_thread(self._onboarding.steps, [row for row in rows if not row["library"]])
         principal = self._context.app.principal
@@ -54,9 +49,3 @@ class Pages(PageGroup):
     async def settings(self, _request: Request) -> Page:
         """Show each setting, its value, and where it came from."""
         return Page("settings.html", {"rows": self._context.app.resolved.origins})
-
-
-def _command_in(text: str) -> str:
-    """Return the command that a problem's text ends in, or an empty string."""
-    begin = text.find("kiwi ")
-    return text[begin:].strip("() ") if begin >= 0 and text[begin - 2 : begin] in (": ", "; ", "h ") else ""

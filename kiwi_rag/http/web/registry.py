@@ -16,7 +16,7 @@ from kiwi_rag.mcp.jobs import Job, Work
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.render import counted
 from kiwi_rag.signing import trust_file
-from kiwi_rag.signing.trust import SignerStatus
+from kiwi_rag.signing.trust import Signer, SignerStatus, check_principal
 from kiwi_rag.usecases import registry as use_case
 from kiwi_rag.usecases import trust
 from kiwi_rag.usecases.trust import WAIT_SECONDS
@@ -52,7 +52,8 @@ class Registry(PageGroup):
         self._jobs: list[Job] = []
         self._report = ""  # of the running job: there is one at a time
         self.pages = {PATH: self.overview, f"{PATH}/jobs": self.jobs, f"{PATH}/audit": self.audit}
-        forms = {one.__name__: one for one in (self.start, self.stop, self.index, self.tune, self.enrol, self.untrust)}
+        named = self.start, self.stop, self.index, self.tune, self.enrol, self.trust, self.untrust
+        forms = {one.__name__: one for one in named}
         withdrawals = {verb: partial(self.withdraw, status) for status, verb in use_case.VERBS.items()}
         self.actions = {f"{PATH}/{name}": run for name, run in (forms | withdrawals).items()}
 
@@ -151,13 +152,23 @@ class Registry(PageGroup):
         keys = await use_case.enrol(self._app, principal := form.get("principal", ""))
         return Done(PATH, f"{principal} may publish now, with {counted(len(keys), 'keys')}.")
 
+    async def trust(self, form: Form) -> Done:
+        """Trust another person's key, after its key id was shown."""
+        key = trust.parse_public_key(self._app, form.get("public_key", ""))
+        named = Signer(check_principal(form.get("principal", "").strip()), key)
+        signer = trust.plan_entry(self._app, named, (), replaces=False)[0]
+        question = f"Trust what the key {signer.key_id} signs? Ask {signer.principal} whether this is the key id."
+        confirm(form, question, "Trust it")
+        trust.save_signer(self._app, signer)
+        return Done(PATH, f"The key of {signer.principal} is trusted. Index again what was refused because of it.")
+
     async def untrust(self, form: Form) -> Done:
         """Remove a key from this user's trust file."""
         signer = trust.find_signer(self._app, form.get("who", ""))
         loss = f"{await trust.describe_loss(self._app, signer)}, nor what it signed elsewhere"
         confirm(form, f"Stop trusting the key {signer.key_id[:16]}… of {signer.principal}? {loss}.", "Stop trusting it")
         trust.remove_signer(self._app, signer.key_id)
-        again = f"To trust it again: {signer.trust_command()}"
+        again = f"To trust it again, enter its public key below: {signer.public_key.hex()}"
         if signer.key_id in self._app.trust.by_key:
             again = "The trust file of this project, which you have pinned, still has it."
         return Done(PATH, f"The key of {signer.principal} was removed from your trust file. {again}")

@@ -189,7 +189,8 @@ class Search(PageGroup):
 
     async def _columns(self, form: SearchForm) -> Sequence[Sequence[Results]]:
         columns = [[part for one in self._parts(form, ranking) if (part := await one)] for ranking in form.rankings]
-        if len(columns) == 1:  # what is far from the query comes after what is close, and nothing comes last
+        if len(columns) == 1:  # items, then documents by the best hit; what is far from the query comes later
+            columns[0].sort(key=lambda part: [-row["score"] for row in part.rows[:1] if "item_id" not in row])
             columns[0].sort(key=lambda part: 0 if part.error else 2 if not part.rows else int(part.close is False))
         ranks = {row["key"]: row["rank"] for part in columns[0] for row in part.rows}
         for row in (row for column in columns[1:] for part in column for row in part.rows):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -75,7 +74,7 @@ async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brie
     runs = {record["root"]: record for record in reversed(records)}
     found, damaged = await asyncio.to_thread(context.libraries.records.list)
     own, rows = str(context.workspace.config.root.resolve()), list[Row]()
-    blank = {"error": None, "project": None, "index_items": "", "library": None}
+    blank = {"error": None, "project": None, "index_items": False, "library": None}
     for library, name in [*((None, str(one)) for one in workspaces.roots), *((one, one.canonical) for one in found)]:
         row = {**blank, "root": name, "is_own": name == own, "last": runs.get(name), "library": library}
         row |= {"workspace": name} if library else {}
@@ -83,7 +82,7 @@ async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brie
             with context.libraries.scope(library) if library else nullcontext(await workspaces.open(name)) as opened:
                 if isinstance(opened, LibraryIndex):
                     opened.source.check()
-                elif name != own:
+                else:
                     row |= await _items_row(await workspaces.services(name))
                 states = opened.tier.states if opened.is_indexed else None
                 row["head"] = await asyncio.to_thread(getattr, opened.source, "commit")
@@ -95,11 +94,10 @@ async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brie
 
 
 async def _items_row(app: Services) -> Row:
-    """Return the state of the items of a workspace, or the command that indexes them where they have no index."""
-    if app.has_project_index:
-        return {"project": await index_row("project", "items", partial(app.local, "project"))}
-    has_items = any(app.root("project").glob("[dks]*/*")) if app.project_dir and app.project_dir.is_dir() else False
-    return {"index_items": f"kiwi --project {shlex.quote(str(app.cwd))} index" if has_items else ""}
+    """Return the state of the items of a workspace, and whether there are some of which none is indexed."""
+    row = await index_row("project", "items", partial(app.local, "project")) if app.has_project_index else None
+    has_items = app.project_dir is not None and any(app.root("project").glob("[dks]*/*"))
+    return {"project": row, "index_items": has_items and (row is None or row["items"] == 0)}
 
 
 async def contents(workspace: DocumentIndex) -> str:

@@ -67,14 +67,14 @@ class Workspaces:
                 yield index
 
     async def services(self, root: str) -> Services:
-        """Return the services of a root folder, whose project tier are the items in its ``.ai``.
+        """Return the services of a root folder, whose project tier are the items in its ``.ai``; of none the service's.
 
         Raises
         ------
         NotFound
             When it is none of `roots`.
         """
-        return (await self._open(root))[0]
+        return (await self._open(root))[0] if root else self._context.app
 
     async def _open(self, root: str) -> tuple[Services, Workspace]:
         folder = next((one for one in self.roots if str(one) == root), None)
