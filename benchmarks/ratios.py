@@ -154,6 +154,19 @@ RATIOS = (
         0.9,
         lambda r: _exactly(r["workspace"]["judged"]["test"]["hit@3"]),
     ),
+    Ratio(
+        "documentation of a framework, 475 pages in 3.4 MB: seconds until words find 95% of them",
+        "≤",
+        10.0,
+        lambda r: dict(r["library"]["command"]["words_seconds"]),
+    ),
+    Ratio(
+        "the same: index throughput ÷ raw encode in a process whose model is loaded",
+        "≥",
+        0.95,
+        lambda r: dict(r["library"]["command"]["ratio"]),
+        "the command starts and loads the model before its first passage",
+    ),
     *(
         Ratio(f"documentation of packages, by page, {about}: {title}", "≥", wanted, _library(split, name))
         for split, about in (("tune and report", "60 questions over five"), ("third", "42 over three others"))

@@ -33,6 +33,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "registry_search": (),
     "words": ("10000",),
     "quality": ("acme", "corpus", "fitz-gov", "fitz-gov-untitled"),
+    "library": (),
     "library_quality": (),
     "publish": ("300",),
     "sql_signature": (),
