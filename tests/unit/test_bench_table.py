@@ -30,6 +30,7 @@ FULL: dict[str, Any] = {
         "changed": {"ratio": spread([1.2])},
         "judged": {"test": {"hit@3": 0.95}},
     },
+    "library": {"command": {"words_seconds": spread([5.0]), "ratio": spread([0.96])}},
     "library_quality": {
         split: {"hybrid": {"mrr": 0.81, "hit@5": 0.93}, "hybrid / better leg": 1.1}
         for split in ("tune and report", "third")
