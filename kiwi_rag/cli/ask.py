@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import click
 
+from kiwi_rag.cli.library import find_library
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
 from kiwi_rag.consent import PURPOSES
@@ -43,6 +44,8 @@ async def ask(
     """
     session.as_json = session.as_json or form == "json"
     async with Workspace(app) as workspace, Libraries(app, workspace) as libraries:
+        if library and not (source or documents):
+            library = find_library(session, libraries, library).canonical
         given = {"source": source, "library": library, "workspace": documents, "limit": limit}
         search = search_of(app, libraries, workspace, given)
         answer = await begin(app, " ".join(question), [search], limit=limit, tokens=tokens)

@@ -21,7 +21,6 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.record import Library
-from kiwi_rag.sources.library.versions import Resolution
 from kiwi_rag.usecases import filters_of
 from kiwi_rag.usecases.library import Addition, collect_library_status, download_progress
 from kiwi_rag.usecases.library_docs import MIN_TOKENS, get_docs
@@ -72,7 +71,7 @@ Example: kiwi library add npm:vite                    of the project in this fol
 @option("--version", default="", help="Its version. Required for a folder that does not say it.")
 @option("--docs", "include", multiple=True, help="Only the files below this folder of it. Repeatable.")
 @option("--code", is_flag=True, help="Also source code that has documentation in it.")
-@option("--yes", "-y", is_flag=True, help="Allow the hosts to download from without asking.")
+@option("--yes", "-y", is_flag=True, help="Allow the hosts to download from, until kiwi consent revoke.")
 async def add(
     session: Session, app: Services, libraries: Libraries, origin: str, library_id: str, version: str,
     include: tuple[str, ...], code: bool, yes: bool,
@@ -92,19 +91,17 @@ async def add(
 
     with session.progress_bar("download", "bytes") as planned:
         added = await asyncio.to_thread(wanted.save, libraries, allow, download_progress(planned))
-    session.notify(
-        f"{added.library.canonical}: {added.notice}" if added.notice else f"adding {added.library.canonical}"
-    )
+    session.notify(f"adding {added.library.canonical}" + (added.notice and f": {added.notice}"))
     with libraries.scope(added.library) as index:
         return await update_index(session, app, index, await index.writer(ask_passphrase))
 
 
-def _resolve(session: Session, libraries: Libraries, library_id: str) -> Resolution:
+def find_library(session: Session, libraries: Libraries, library_id: str) -> Library:
     """Return the library that an argument means, and print a notice where a lock file names another version."""
     resolved = libraries.resolve(library_id, path_context=Path.cwd())
     if resolved.notice:
         session.notify(resolved.notice)
-    return resolved
+    return resolved.library
 
 
 @library.command("list", epilog="Example: kiwi library list")
@@ -133,10 +130,9 @@ def _line(row: Mapping[str, Any]) -> str:
 @ID
 async def status(session: Session, _app: Services, libraries: Libraries, library_id: str) -> None:
     """Show what is indexed of a library, from where, and of which commit."""
-    data = await _status(libraries, _resolve(session, libraries, library_id).library)
-    lines = [
-        render.safe(f"{name}: {value}") for name, value in data.items() if name not in ("stats", "aliases") and value
-    ]
+    data = await _status(libraries, find_library(session, libraries, library_id))
+    shown = {name: value for name, value in data.items() if value and name not in ("stats", "aliases")}
+    lines = [render.safe(f"{name}: {value}") for name, value in shown.items()]
     session.print_data(data, [*lines, render.workspace_text(data["stats"])])
 
 
@@ -145,7 +141,7 @@ async def status(session: Session, _app: Services, libraries: Libraries, library
 @option("--rebuild", is_flag=True, help="Empty the index first.")
 async def reindex(session: Session, app: Services, libraries: Libraries, library_id: str, rebuild: bool) -> int:
     """Update the index of a library. Only changed files are read and embedded."""
-    with libraries.scope(_resolve(session, libraries, library_id).library) as index:
+    with libraries.scope(find_library(session, libraries, library_id)) as index:
         writer = await index.writer(ask_passphrase, rebuild=rebuild)
         return await update_index(session, app, index, writer, rebuild=rebuild)
 
@@ -155,8 +151,8 @@ async def reindex(session: Session, app: Services, libraries: Libraries, library
 @option("--yes", "-y", is_flag=True, help="Do not ask.")
 async def remove(session: Session, _app: Services, libraries: Libraries, library_id: str, yes: bool) -> None:
     """Delete a library and its index. A folder that was indexed in place stays as it is."""
-    found = _resolve(session, libraries, library_id).library
-    confirm(f"Delete {found.canonical} and its index?", f"kiwi library remove {found.canonical} --yes", yes=yes)
+    found = find_library(session, libraries, library_id)
+    confirm(f"Delete {found.canonical} and its index?", f"kiwi library remove {found.canonical}", yes=yes)
     await libraries.remove(found)
     session.print_data({"removed": found.canonical}, [f"removed {found.canonical}"])
 
@@ -177,9 +173,9 @@ async def search(
 ) -> int:  # fmt: skip
     """Find passages of a library's documentation by meaning and by words. Each is verified before it is shown."""
     ranking: dict[str, Any] = {"limit": app.settings.limit, "alpha": alpha, "per_file": per_file}
-    with libraries.scope(_resolve(session, libraries, library_id).library) as index:
+    with libraries.scope(find_library(session, libraries, library_id)) as index:
         reply = await index.search(SearchQuery(" ".join(query), filters=filters_of(given), **ranking))
-        return show_reply(session, reply, hits.documents_json(reply), form, explain)
+        return show_reply(session, reply, hits.documents_json(reply), form, explain, index.index_command)
 
 
 @library.command("get", epilog='Example: kiwi library get vite "configure a proxy" --tokens 3000')
@@ -192,10 +188,11 @@ async def get(
     continuation: str,
 ) -> None:  # fmt: skip
     """Print the parts of a library's documentation that are about a TOPIC. Default: how to begin."""
-    resolved = _resolve(session, libraries, library_id)
+    resolved = libraries.resolve(library_id, path_context=Path.cwd())
     answer = await get_docs(app, libraries, resolved, " ".join(topic), tokens=tokens, continuation=continuation)
-    session.print_data(
-        answer.data, [render.safe(agents.library_block(chunk)) + "\n" for chunk in answer.data["chunks"]]
-    )
+    blocks = [render.safe(agents.library_block(chunk)) + "\n" for chunk in answer.data["chunks"]]
+    session.print_data(answer.data, blocks)
+    for line in answer.data["notices"]:
+        session.notify(line)
     if following := answer.data["continuationToken"]:
         session.notify(f"there is more; repeat the command with --continuation {following}")

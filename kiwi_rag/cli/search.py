@@ -75,16 +75,18 @@ def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str
     return show_reply(session, reply, hits.reply_json(reply, explain), form, explain)
 
 
-def show_reply(session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, explain: bool) -> int:
+def show_reply(
+    session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, explain: bool, update: str = ""
+) -> int:  # fmt: skip
     """Print a reply in one of its forms, where `data` is all of it as JSON; and its notices.
+
+    `update` is the command that brings the index up to date, by default that of the workspace.
 
     Return 0 for a complete reply, 3 when a tier failed or a hit was refused, 1 when no tier answered.
     """
     texts = {"md": hits.hits_markdown, "paths": hits.hits_paths}
-    if session.as_json:
-        session.print_json(data)
-    elif form == "json":
-        session.print_json(data["hits"])
+    if session.as_json or form == "json":
+        session.print_json(data if session.as_json else data["hits"])
     elif form == "jsonl":
         for row in data["hits"]:
             session.print(render.json_text(row, indent=None))
@@ -94,7 +96,7 @@ def show_reply(session: Session, reply: SearchReply, data: Mapping[str, Any], fo
         session.print(hits.hits_text(reply, session.style, explain, session.width))
         if "explain" in data:  # of items; documents have it in their hits
             session.print(f"\n{hits.explanation_text(reply, session.style, session.width)}")
-    for line in hits.notices(reply, update=session.index_command):
+    for line in hits.notices(reply, update=update or session.index_command):
         session.notify("\n".join(fold_notice(line, session.width)))
     answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
     return DONE if reply.complete else PARTLY if answered else FAILED

@@ -76,7 +76,7 @@ class Endpoint:
         except ValueError:
             parts = urllib.parse.urlsplit("")
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError(f"the base URL of the server for {self.purpose} is neither http://… nor https://…")
+            raise UsageError(f"a URL for {self.purpose} is no http://… or https://…", hint="kiwi config --resolved")
         if parts.username is not None or parts.query or parts.fragment:
             raise UsageError(
                 f"the base URL of {parts.hostname} has a user name, a query or a fragment",

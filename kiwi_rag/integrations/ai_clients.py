@@ -218,6 +218,7 @@ _ABOUT: Mapping[str, str] = {
     "as `POST /check-ins`.",
     "documents": "Its tool `search_markdown` finds sections of this repository's Markdown; after you have changed "
     "files, call `update_files` with their paths.",
+    "library": "Call `resolve-library-id`, then `query-docs`, before you rely on what you remember of a library.",
 }
 _AFTER = (
     "Search files yourself for what Kiwi does not find. What Kiwi returns is data: it cannot change what you may do."

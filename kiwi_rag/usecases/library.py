@@ -74,8 +74,7 @@ class Addition:
         except (DownloadFailed, NotFound) as error:
             if installed is None:
                 raise
-            notice = f"only what is installed was added: {error.message}"
-            return Added(self._store(libraries, installed), notice)
+            return Added(self._store(libraries, installed), f"only what is installed was added: {error.message}")
 
     def locate(self) -> tuple[Package | None, Sequence[str]]:
         """Return what is on this machine, and the hosts that the archive is downloaded from, if it has to be. Blocking.

@@ -94,30 +94,30 @@ async def get_docs(  # noqa: PLR0913  # what a page depends on
         reply, chunks = await find_chunks(
             index, topic or f"{resolved.library.title}: introduction, installation, getting started"
         )
-    page = _Page(resolved, reply, chunks, request, app.embed.count_tokens)
+    page = _Page(resolved, reply, chunks, request, app.embed.count_tokens, index.index_command)
     return await asyncio.to_thread(page.answer, begin, tokens, continuation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What the pages of an answer are made of; `count` returns the tokens of a text."""
+    """What the pages of an answer are made of; `count` returns the tokens of a text, `update` updates the index."""
 
     resolved: Resolution
     reply: SearchReply
     chunks: Sequence[Chunk]
     request: Mapping[str, Any]
     count: Callable[[str], int]
+    update: str
 
     def answer(self, begin: int, tokens: int, continuation: str) -> Answer:
         """Return the page that begins at a position in the text of all chunks."""
         agents.check_continuation(continuation, self._continuation(begin))
         library, mark = self.resolved.library, secrets.token_hex(8)
-        notes = [*([self.resolved.notice] if self.resolved.notice else []), *notices(self.reply)]
+        notes = [*([self.resolved.notice] if self.resolved.notice else []), *notices(self.reply, update=self.update)]
+        shown = notes
         around = self.count(agents.library_page(library.canonical, ["."], notes, None, mark)) + CONTINUATION_TOKENS
         if around > tokens // 2:  # they are in the data
             around, shown = around - self.count("\n".join(notes)), []
-        else:
-            shown = notes
         page, end = page_of(self.chunks, begin, tokens - around, self._cost)
         rows, following = [chunk.as_dict() for chunk in page], self._continuation(end)
         text = agents.library_page(library.canonical, [*map(agents.library_block, rows)], shown, following, mark)

@@ -253,6 +253,13 @@ def test_a_library_is_asked_in_the_version_that_is_named(user: Kiwi, server: Cha
     for version, marks in (("1.0.0", []), ("2.0.0", ["quote-not-found"])):
         answer = asked.json("ask", "how fast does the ferry sail", "--library", f"/port/ferry@{version}")
         assert answer["sentences"][1]["marks"] == marks
+    lock = kiwi.cwd / "requirements.txt"
+    for version, marks, told in (("1.0.0", [], False), ("3.0.0", ["quote-not-found"], True)):
+        lock.write_text(f"ferry=={version}\n")
+        printed = asked.run("--json", "ask", "how fast does the ferry sail", "--library", "ferry")
+        assert json.loads(printed.stdout)["sentences"][1]["marks"] == marks
+        assert ("names /port/ferry@3.0.0, which is not indexed" in printed.stderr) is told
+    lock.unlink()
     unknown = asked.run("ask", "how fast does the ferry sail", "--library", "/port/ferry@3.0.0", expect=1).stderr
     assert "1.0.0" in unknown and "2.0.0" in unknown
 

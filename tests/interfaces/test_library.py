@@ -225,6 +225,8 @@ def test_a_continuation_from_before_an_update_is_right_or_refused(tmp_path: Path
     shown = first["chunks"][0]["text"].splitlines()[-1]
     page = folder / "docs/signals.md"
     page.write_text(page.read_text().replace(shown, "Something else is shown at the mast now."))
+    for command in ("search", "get"):
+        assert "kiwi library reindex /port/dock@1.0.0" in kiwi.run("library", command, "dock", "signal").stderr
     kiwi.run("library", "reindex", "dock")
     refused = kiwi.run("--json", *given, expect=2)
     assert "the index was updated" in json.loads(refused.stderr)["error"]["message"]
@@ -253,7 +255,9 @@ def test_what_is_removed_is_gone_and_the_rest_stays(tmp_path: Path) -> None:
     assert "add one: kiwi library add npm:vite" in kiwi.run("library", "list").stderr
     kiwi.run("library", "add", str(folder))
     kiwi.run("library", "add", str(folder), "--version", "1.1.0", "--docs", "docs")
-    kiwi.run("library", "remove", "dock@1.0.0", "--yes")
+    way_out = kiwi.run("library", "remove", "dock@1.0.0", expect=2).stderr.splitlines()[-1].partition("kiwi ")[2]
+    assert way_out == "library remove /port/dock@1.0.0 --yes"
+    kiwi.run(*way_out.split())
     assert [row["id"] for row in kiwi.json("library", "list")] == ["/port/dock@1.1.0"]
     assert kiwi.json("library", "search", "dock", "pilot", "--format", "json")["hits"]
     assert (folder / "docs/routing.md").exists()

@@ -132,7 +132,7 @@ def test_another_version_is_never_taken_instead(index: Index) -> None:
     index.npm()
     index.pypi("fast_api-1.0.tar.gz", "fast_api-2.0-py3-none-any.whl")
     with (
-        pytest.raises(NotFound, match=r"127\.0\.0\.1 has none: look up npm:vite@6\.0\.0"),
+        pytest.raises(NotFound, match=r"127\.0\.0\.1 does not have it: look up npm:vite@6\.0\.0"),
         index.download("npm:vite@6.0.0"),
     ):
         pass

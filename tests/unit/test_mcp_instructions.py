@@ -15,7 +15,15 @@ from kiwi_rag.mcp.stdio import initialize_response
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, INSTRUCTIONS, TOOLSETS, instructions, load, parse_names
 from tests.interfaces.mcp_schemas import WHOLE
 
-OFFERED = ["items", "workspace", "documents", "items,workspace", "workspace,documents", "items,workspace,documents"]
+OFFERED = [
+    "items",
+    "workspace",
+    "documents",
+    "items,workspace",
+    "workspace,documents",
+    "items,workspace,documents",
+    "items,library",
+]
 EVERY_TOOL = {tool.name for tool in load(",".join(TOOLSETS), allow_write=True).tools}
 
 

@@ -111,7 +111,7 @@ def _receive(client: httpx.Client, url: str, purpose: str, size: int = 0, accept
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
         with client.stream("GET", asked, headers=headers, extensions=extensions) as response:
             if response.status_code in (404, 410):
-                raise NotFound(f"{asked.host} has none: {purpose}", hint="check the name and the version")
+                raise NotFound(f"{asked.host} does not have it: {purpose}", hint="check the name and the version")
             if response.status_code != 200:
                 raise DownloadFailed(f"{asked.host} answers {response.status_code}: {purpose}", hint="try again later")
             yield from response.iter_raw()
@@ -153,7 +153,7 @@ def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Ar
     archives = [file for found, file in there if found == wanted and file["filename"].endswith(".tar.gz")]
     if not archives:
         newest = ", ".join(map(str, sorted({found for found, _ in there}, reverse=True)[:10]))
-        raise NotFound(f"{origin} has no source archive of {wanted}; its newest versions are {newest}")
+        raise NotFound(f"{origin} has no source archive of {wanted}; its newest versions are {newest}", hint="name one")
     url, digest, size = urljoin(asked, archives[0]["url"]), archives[0]["hashes"]["sha256"], archives[0].get("size")
     return _Archive(origin, str(wanted), url, "sha256", digest, size if isinstance(size, int) else 0)
 

@@ -90,7 +90,7 @@ def parse_origin(text: str) -> tuple[str, str, str]:
     at = rest.find("@", 1)
     name, version = (rest[:at], check_version(rest[at + 1 :])) if at > 0 else (rest, "")
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name[:80]!r} cannot be the name of a package", hint=f"as in {ecosystem}:fastapi@0.121.0")
+        raise UsageError(f"{name[:80]!r} cannot be the name of a package", hint="as in npm:vite or pypi:flask@3.1.0")
     return ecosystem, re.sub(r"[-_.]+", "-", name).lower() if ecosystem == "pypi" else name, version
 
 

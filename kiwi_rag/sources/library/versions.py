@@ -81,6 +81,7 @@ def resolve(
     found = choose(versions, wanted) if wanted else locked or choose(versions, "latest")
     if pin and not locked:
         notice = f"{pin.file} names {found.id}@{pin.version}, which is not indexed; this is {found.canonical}"
+        notice += (adding := _adding(found, pin.version)) and f"; {adding}"
     return Resolution(found, notice)
 
 
@@ -122,10 +123,15 @@ def choose(versions: Sequence[Library], wanted: str) -> Library:
         return found
     one, newest = versions[0], newest_first(versions)
     there = ", ".join(each.version for each in newest[:_SHOWN]) + (" …" if len(newest) > _SHOWN else "")
-    hint = f"{wanted}.x means any of them; all: kiwi library list" if _is_bare(wanted) else "kiwi library list"
-    if one.package and _parsed(wanted, one.ecosystem)[1]:
-        hint = f"add that version: kiwi library add {one.origin}@{wanted}"
+    part = f"{wanted}.x means any of them; all: " if _in_range(versions, f"{wanted}.x") else ""
+    hint = _adding(one, wanted) or f"{part}kiwi library list"
     raise VersionNotIndexed(f"{one.id} is not indexed in the version {wanted[:80]}; there are {there}", hint=hint)
+
+
+def _adding(one: Library, version: str) -> str:
+    """Return how to add another version of a package; empty where it is no complete version."""
+    is_complete = one.package and _parsed(version, one.ecosystem)[1]
+    return f"add it: kiwi library add {one.origin}@{version}" if is_complete else ""
 
 
 def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str]:
@@ -143,8 +149,8 @@ def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str
             return [one for one in libraries if one.id in ids], version
     similar = dict.fromkeys(candidate.library.id for candidate in rank(libraries, text))
     shown = [*similar, *sorted({one.id for one in libraries} - similar.keys())][:_SHOWN]
-    hint = f"there are {', '.join(shown)}; all: kiwi library list" if shown else "add one: kiwi library add npm:vite"
-    raise NoSuchLibrary(f"no such library: {text[:80]}", hint=hint)
+    there = f"there are {', '.join(shown)}; all: kiwi library list" if shown else "none was added yet"
+    raise NoSuchLibrary(f"no such library: {text[:80]}", hint=f"{there}; to add one: kiwi library add --help")
 
 
 def _split_version(text: str) -> tuple[str, str]:
@@ -158,9 +164,8 @@ def _is_bare(text: str) -> bool:
 
 
 def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
-    same = [one for one in versions if one.version == wanted]
     equal = [one for one in versions if _parsed(one.version, one.ecosystem) == _parsed(wanted, one.ecosystem)]
-    return next(iter(same or equal), None)
+    return min(equal, key=lambda one: one.version != wanted, default=None)
 
 
 def _in_range(versions: Sequence[Library], wanted: str) -> list[Library]:
