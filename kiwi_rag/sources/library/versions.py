@@ -128,10 +128,9 @@ def choose(versions: Sequence[Library], wanted: str) -> Library:
     raise VersionNotIndexed(f"{one.id} is not indexed in the version {wanted[:80]}; there are {there}", hint=hint)
 
 
-def _adding(one: Library, version: str) -> str:
-    """Return how to add another version of a package; empty where it is no complete version."""
-    is_complete = one.package and _parsed(version, one.ecosystem)[1]
-    return f"add it: kiwi library add {one.origin}@{version}" if is_complete else ""
+def _adding(one: Library, named: str) -> str:
+    """Return how to add the version of a package that was named; empty where it is no complete version."""
+    return f"add it: kiwi library add {one.origin}@{named}" if one.package and _parsed(named, one.ecosystem)[1] else ""
 
 
 def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str]:
