@@ -61,6 +61,10 @@ class LibraryIndex(DocumentIndex):
         """The files that are documentation, for one run."""
         return LibrarySource.of(self.library, self.tier.policy.max_bytes)
 
+    def _check(self) -> None:
+        """Raise `NotFound` when the folder of the library does not exist."""
+        LibrarySource.of(self.library, 0).check()
+
     @property
     def index_command(self) -> str:
         """The command that brings the index up to date."""

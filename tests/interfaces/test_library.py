@@ -261,5 +261,10 @@ def test_what_is_removed_is_gone_and_the_rest_stays(tmp_path: Path) -> None:
     assert [row["id"] for row in kiwi.json("library", "list")] == ["/port/dock@1.1.0"]
     assert kiwi.json("library", "search", "dock", "pilot", "--format", "json")["hits"]
     assert (folder / "docs/routing.md").exists()
+    (folder / "docs").rename(folder / "moved")
+    folder.rename(folder.with_name("gone"))
+    gone = kiwi.run("library", "reindex", "dock", expect=1).stderr
+    assert "kiwi library remove /port/dock@1.1.0" in gone
+    folder.with_name("gone").rename(folder)
     vectors = kiwi.home / ".ai/vectors"
     assert [path.name for path in vectors.glob("*/libraries/*")] == ["lib__port__dock_v1_p1_p0"]
