@@ -151,16 +151,16 @@ class Consents:
         with self._lock:  # one question at a time
             if run and self._runs.get((host, purpose)) == run:
                 return
-            told = f"Kiwi {PURPOSES[purpose]} {host} ({_amount(purpose, size, cost)})"
+            what = f"Kiwi {PURPOSES[purpose]} {host} ({_amount(purpose, size, cost)})"
             allowed = not self._set.isdisjoint((host, f"{host}:{purpose}")) or purpose in self.all().get(host, {})
-            if not allowed and (ask := ASK.get()) and ask(f"{told}. Allow this, until kiwi consent revoke {host}?"):
+            if not allowed and (ask := ASK.get()) and ask(f"{what}. Allow this, until kiwi consent revoke {host}?"):
                 self.change(host, [purpose])
                 allowed = True
             about = {"host": host, "purpose": purpose, "bytes": size, "cost_usd": cost, "run": run}
             self._record({**about, "outcome": "allowed" if allowed else "refused"})
             if not allowed:
                 hint = f"kiwi consent allow {host} --purpose {purpose}"
-                message = f"{told}, and you have not allowed that; nothing was sent"
+                message = f"{what}, and you have not allowed that; nothing was sent"
                 raise ConsentRequired(message, hint=hint, host=host, purpose=purpose)
             if purpose in _MANY_REQUESTS:
                 self._runs[host, purpose] = run

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import secrets
 import time
@@ -34,6 +33,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import ConfigError, NotFound, StoreBusy, UsageError
 from kiwi_rag.http.limits import with_deadline
 from kiwi_rag.local_service import COMMAND, SESSION, SIGN_IN
@@ -277,7 +277,7 @@ class AccessControl:
     def _is_own_name(self, host: str) -> bool:
         with suppress(ValueError):
             name = urlsplit(f"//{host}").hostname or ""
-            return name in ("localhost", *self.names) or ipaddress.ip_address(name).is_loopback
+            return name in self.names or is_loopback(name)
         return False
 
 

@@ -21,6 +21,7 @@ from weaviate import WeaviateAsyncClient, exceptions, use_async_with_custom
 from weaviate.classes.aggregate import GroupByAggregate, Metrics
 from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.retry import READING, WRITING
@@ -65,7 +66,7 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
         self._grpc = _WEAVIATE.check_url(grpc_url or _grpc_address(self._rest), api_key, _GRPC)
         self._key = _WEAVIATE.check_key(api_key)
         self.seconds = seconds
-        self._trust_env = self._rest.hostname not in server.LOOPBACK  # proxies do not reach this machine
+        self._trust_env = not is_loopback(self._rest.hostname or "")  # proxies do not reach this machine
         super().__init__()
 
     @contextmanager
