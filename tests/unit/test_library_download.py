@@ -239,7 +239,7 @@ def test_an_index_with_encryption_does_not_lead_to_one_without(monkeypatch: pyte
     import httpx
 
     asked: list[str] = []
-    client = downloads._client(lambda host, purpose, size: asked.append(host))
+    client = downloads._client(lambda host, *_: asked.append(host))
     answer = httpx.Response(302, headers={"Location": "http://plain.example/"})
     monkeypatch.setattr(client, "_transport", httpx.MockTransport(lambda request: answer))
     monkeypatch.setattr(client, "_mounts", {})

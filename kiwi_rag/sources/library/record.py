@@ -184,6 +184,7 @@ class LibraryRecords:
 def _adapter() -> Any:
     from pydantic import ConfigDict, TypeAdapter
 
+    # A list, because pydantic takes no configuration for a data class that it does not own.
     return TypeAdapter(list[Library], config=ConfigDict(strict=True, extra="forbid"))
 
 
