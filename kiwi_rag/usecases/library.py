@@ -87,10 +87,9 @@ class Addition:
 
     def _store(self, libraries: Libraries, package: Package, archive: Path | None = None) -> Library:
         include = [folder.rstrip("/") for folder in self.include]
-        about: dict[str, Any] = {"id": self.id, "version": self.version, "include": include, "code": self.code}
-        library = package.library(libraries.records, **about)
+        library = package.library(libraries.records, id=self.id, version=self.version, include=include, code=self.code)
         if library.origin != PATH:
-            unpack(package, library.root, archive, include=self.include, code=self.code)
+            unpack(package, library.root, archive, include=library.include, code=library.code)
         libraries.records.write(library)
         return library
 
