@@ -144,11 +144,22 @@ class ServerConnection(ABC, Generic[ClientT]):
 
     @abstractmethod
     async def _connect(self) -> ClientT:
-        """Return a client whose server was checked."""
+        """Return a new client."""
+
+    @abstractmethod
+    async def _check(self, client: ClientT) -> None:
+        """Raise an error if the client's server is not one that Kiwi can use."""
 
     async def _opened(self) -> ClientT:
         async with self._opening:
-            self._client = self._client or await self._connect()
+            if self._client is None:
+                client = await self._connect()
+                try:
+                    await self._check(client)
+                except BaseException:
+                    await client.close()  # type: ignore[attr-defined]
+                    raise
+                self._client = client
             return self._client
 
 

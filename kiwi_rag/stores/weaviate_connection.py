@@ -100,21 +100,18 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
         await self._check_ready()
         logging.getLogger("weaviate-client").disabled = True  # its messages quote whole objects
         timeout = Timeout(query=self.seconds, insert=self.seconds)
-        client = use_async_with_custom(
+        return use_async_with_custom(
             *_parts(self._rest),
             *_parts(self._grpc),
             auth_credentials=Auth.api_key(self._key) if self._key else None,
             additional_config=AdditionalConfig(timeout=timeout, trust_env=self._trust_env),
             skip_init_checks=True,
         )
-        try:
-            await client.connect()
-            self.version = server.quoted(str((await client.get_meta())["version"]), self._key)
-            _WEAVIATE.check_version(self.version, MIN_SERVER, "for counts over gRPC")
-        except BaseException:
-            await client.close()
-            raise
-        return client
+
+    async def _check(self, client: WeaviateAsyncClient) -> None:
+        await client.connect()
+        self.version = server.quoted(str((await client.get_meta())["version"]), self._key)
+        _WEAVIATE.check_version(self.version, MIN_SERVER, "for counts over gRPC")
 
     async def _check_ready(self) -> None:
         """Raise unless the server is ready, and something listens where its gRPC interface should."""
