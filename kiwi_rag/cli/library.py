@@ -79,10 +79,10 @@ async def add(
     Nothing of a package is executed.
     """
     wanted = Addition(origin, Path.cwd(), library_id, version, include, code)
-    if yes:
-        ASK.set(lambda _question: True)
+    before = ASK.set((lambda _question: True) if yes else ASK.get())
     with session.progress_bar("download", "bytes") as progress:
         added, notice = await asyncio.to_thread(wanted.save, libraries, app.consent.require, progress)
+    ASK.reset(before)  # --yes is for downloads, and not for a remote model or store
     session.notify(f"{added.canonical}: {notice}" if notice else f"adding {added.canonical}")
     with libraries.scope(added) as index:
         return await update_index(session, app, index, await index.writer(ask_passphrase))
