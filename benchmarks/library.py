@@ -70,7 +70,7 @@ async def one_store(
         workspace = await opened.enter_async_context(Workspace(app))
         libraries = await opened.enter_async_context(Libraries(app, workspace))
         wanted = Addition(str(folder), place.project, f"/{owner}/next.js", PACKAGE.rpartition("@")[2], ("dist/docs",))
-        library = wanted.save(libraries, lambda *_: None, lambda *_: None).library
+        library = wanted.save(libraries, lambda *_: None, lambda _: lambda _: None)[0]
         with libraries.scope(library) as index:
             before = _size(place, scratch=folder)
             started = asyncio.get_running_loop().time()

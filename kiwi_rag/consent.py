@@ -11,7 +11,6 @@ A server on this machine needs no consent.
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kiwi_rag.errors import ConfigError, ConsentRequired, StoreBusy, UsageError
-from kiwi_rag.storage.atomic import acquire_lock, atomic_write
+from kiwi_rag.storage.atomic import acquire_lock, write_json
 from kiwi_rag.storage.safe_open import read_regular
 from kiwi_rag.system import is_open_to_others
 from kiwi_rag.telemetry import current_run
@@ -119,10 +118,7 @@ class Consents:
             others = {purpose: at for purpose, at in hosts.pop(host, {}).items() if purpose not in purposes}
             if kept := others | (dict.fromkeys(purposes, now) if allowed else {}):
                 hosts[host] = kept
-            try:
-                atomic_write(self._path, json.dumps(hosts, indent=1).encode() + b"\n")
-            except OSError as error:
-                raise ConfigError(f"cannot write {self._path}: {error.strerror}") from error
+            write_json(self._path, hosts)
         outcome = "consent given" if allowed else "consent revoked"
         self._record({"host": host, "purpose": ", ".join(purposes), "outcome": outcome})
 
@@ -151,16 +147,16 @@ class Consents:
         with self._lock:  # one question at a time
             if run and self._runs.get((host, purpose)) == run:
                 return
-            told = f"Kiwi {PURPOSES[purpose]} {host} ({_amount(purpose, size, cost)})"
+            what = f"Kiwi {PURPOSES[purpose]} {host} ({_amount(purpose, size, cost)})"
             allowed = not self._set.isdisjoint((host, f"{host}:{purpose}")) or purpose in self.all().get(host, {})
-            if not allowed and (ask := ASK.get()) and ask(f"{told}. Allow this, until kiwi consent revoke {host}?"):
+            if not allowed and (ask := ASK.get()) and ask(f"{what}. Allow this, until kiwi consent revoke {host}?"):
                 self.change(host, [purpose])
                 allowed = True
             about = {"host": host, "purpose": purpose, "bytes": size, "cost_usd": cost, "run": run}
             self._record({**about, "outcome": "allowed" if allowed else "refused"})
             if not allowed:
                 hint = f"kiwi consent allow {host} --purpose {purpose}"
-                message = f"{told}, and you have not allowed that; nothing was sent"
+                message = f"{what}, and you have not allowed that; nothing was sent"
                 raise ConsentRequired(message, hint=hint, host=host, purpose=purpose)
             if purpose in _MANY_REQUESTS:
                 self._runs[host, purpose] = run

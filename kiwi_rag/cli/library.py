@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.search import show_reply
-from kiwi_rag.cli.session import Command, Group, Session, ask_passphrase, confirm, option
-from kiwi_rag.cli.workspace import update_index
+from kiwi_rag.cli.session import Group, Session, ask_passphrase, confirm, option
+from kiwi_rag.cli.workspace import FILE_TYPE, PATH, WorkspaceCommand, update_index
 from kiwi_rag.consent import ASK
-from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents, hits
 from kiwi_rag.services import Services
@@ -22,25 +22,20 @@ from kiwi_rag.services.library import Libraries
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.record import Library
 from kiwi_rag.usecases import filters_of
-from kiwi_rag.usecases.library import Addition, collect_library_status, download_progress
+from kiwi_rag.usecases.library import Addition, collect_library_status
 from kiwi_rag.usecases.library_docs import MIN_TOKENS, get_docs
 
 ID = click.argument("library_id", metavar="ID")
 
 
-class _LibraryCommand(Command):
+class _LibraryCommand(WorkspaceCommand):
     """A command whose coroutine function gets the session, the open services and the libraries of this user."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Call the function with the parameters."""
-        session, parameters = ctx.ensure_object(Session), dict(ctx.params)
-        flags = {name: parameters.pop(name) for name in ctx.params.keys() & {"limit"}}
-
-        async def opened(app: Services) -> Any:
-            async with Workspace(app) as workspace, Libraries(app, workspace) as libraries:
-                return await self.callback(session, app, libraries, **parameters)
-
-        return session.run(opened, **flags)
+    @asynccontextmanager
+    async def scope(self, app: Services) -> AsyncIterator[Libraries]:
+        """Open the libraries."""
+        async with Workspace(app) as workspace, Libraries(app, workspace) as libraries:
+            yield libraries
 
 
 class _LibraryGroup(Group):
@@ -83,16 +78,12 @@ async def add(
     Nothing of a package is executed.
     """
     wanted = Addition(origin, Path.cwd(), library_id, version, include, code)
-    if yes:
-        ASK.set(lambda _question: True)
-
-    def allow(host: str, _what: str, size: int) -> None:
-        app.consent.require(host, "download", size)
-
-    with session.progress_bar("download", "bytes") as planned:
-        added = await asyncio.to_thread(wanted.save, libraries, allow, download_progress(planned))
-    session.notify(f"adding {added.library.canonical}" + (added.notice and f": {added.notice}"))
-    with libraries.scope(added.library) as index:
+    before = ASK.set((lambda _question: True) if yes else ASK.get())
+    with session.progress_bar("download", "bytes") as progress:
+        added, notice = await asyncio.to_thread(wanted.save, libraries, app.consent.require, progress)
+    ASK.reset(before)  # --yes is for downloads, and not for a remote model or store
+    session.notify(f"adding {added.canonical}" + (notice and f": {notice}"))
+    with libraries.scope(added) as index:
         return await update_index(session, app, index, await index.writer(ask_passphrase))
 
 
@@ -160,8 +151,8 @@ async def remove(session: Session, _app: Services, libraries: Libraries, library
 @library.command(epilog='Example: kiwi library search vite "proxy requests to another server"')
 @ID
 @click.argument("query", nargs=-1, required=True)
-@option("--file-type", choices=FILE_TYPES, help="Only files of this type.")
-@option("--path", default="", help="Only this file or folder, or the files that a pattern with * matches.")
+@FILE_TYPE
+@PATH
 @option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
 @option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
 @option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,10 +62,14 @@ class WorkspaceCommand(Command):
         flags = {_SETTINGS[name]: parameters.pop(name) for name in ctx.params.keys() & _SETTINGS}
 
         async def opened(app: Services) -> Any:
-            async with Workspace(app) as workspace:
-                return await self.callback(session, app, workspace, **parameters)
+            async with self.scope(app) as documents:
+                return await self.callback(session, app, documents, **parameters)
 
         return session.run(opened, **flags)
+
+    def scope(self, app: Services) -> AbstractAsyncContextManager[Any]:
+        """Return what opens, and closes, that which the function gets beside the services."""
+        return Workspace(app)
 
 
 class _WorkspaceGroup(Group):

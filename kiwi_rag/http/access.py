@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,10 +32,11 @@ from starlette.requests import HTTPConnection
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import ConfigError, NotFound, StoreBusy, UsageError
 from kiwi_rag.http.limits import with_deadline
 from kiwi_rag.local_service import COMMAND, SESSION, SIGN_IN
-from kiwi_rag.storage.atomic import acquire_lock, atomic_write
+from kiwi_rag.storage.atomic import acquire_lock, write_json
 
 COOKIE = "kiwi"
 LOGIN = "/login"
@@ -142,10 +141,7 @@ class TokenFile:
         return Role.NONE, ""
 
     def _write(self, tokens: Sequence[Token]) -> None:
-        try:
-            atomic_write(self._path, json.dumps([asdict(token) for token in tokens], indent=1).encode() + b"\n")
-        except OSError as error:
-            raise ConfigError(f"cannot write {self._path}: {error.strerror}") from error
+        write_json(self._path, [asdict(token) for token in tokens])
 
     def _locked(self) -> AbstractContextManager[object]:
         hint = "run it again when the other command has ended"
@@ -277,7 +273,7 @@ class AccessControl:
     def _is_own_name(self, host: str) -> bool:
         with suppress(ValueError):
             name = urlsplit(f"//{host}").hostname or ""
-            return name in ("localhost", *self.names) or ipaddress.ip_address(name).is_loopback
+            return name in self.names or is_loopback(name)
         return False
 
 

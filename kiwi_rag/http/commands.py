@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from kiwi_rag import __version__
 from kiwi_rag import local_service as service
+from kiwi_rag.config import LOCAL_PROVIDERS
 from kiwi_rag.errors import UsageError
 from kiwi_rag.http.limits import BODY_SECONDS, RawRoute, read_body
 from kiwi_rag.local_service import OTHER_NETWORK, Declined
@@ -31,7 +32,6 @@ MAX_LINE = 16 << 20
 """Bytes of one line of a session."""
 SIGN_SECONDS = 1.0
 ACCEPTED = '{"accepted": true}'
-_REMOTE_PROVIDERS = ("openai", "ollama")
 _OTHER_CODE = f"it runs another version or state of Kiwi ({__version__}); stop it with: kiwi serve --stop"
 
 Write = Callable[[str], Awaitable[None]]
@@ -99,7 +99,7 @@ class CallerRequest:
         app = Services.open(self.environment, Path(self.cwd), Path(self.project) if self.project else None, flags)
         s = app.settings
         _require_absolute("settings", s.home, s.cache_dir, s.embedding_model_dir or "/")
-        if s.embedding_provider in _REMOTE_PROVIDERS and not self.may_connect:
+        if s.embedding_provider not in LOCAL_PROVIDERS and not self.may_connect:
             raise Declined(OTHER_NETWORK)
         return app
 

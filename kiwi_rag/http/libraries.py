@@ -21,7 +21,7 @@ from kiwi_rag.mcp.workspace import JOB, JOB_STATE, index_work, run_job
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.sources.library.package import parse_origin
 from kiwi_rag.sources.library.record import PATH
-from kiwi_rag.usecases.library import Addition, download_progress
+from kiwi_rag.usecases.library import Addition
 
 _PROJECT = {"projectId": text("/owner/name@version.", minLength=1, maxLength=500)}
 _ADDED = {
@@ -69,15 +69,12 @@ def addition_work(context: ServerContext, addition: Addition) -> Work:
     """Return storing and indexing a library as the work of a job, whose result names the library."""
 
     async def work(job: Job) -> Mapping[str, Any]:
-        def allow(host: str, _what: str, size: int) -> None:
-            context.app.consent.require(host, "download", size)
-
-        progress = download_progress(partial(job.set_total, unit="bytes"))
-        added = await asyncio.to_thread(addition.save, context.libraries, allow, progress)
-        job.name, job.total = library.job_name(added.library), 0
-        with context.libraries.scope(added.library) as index:
+        progress = partial(job.set_total, unit="bytes")
+        added, notice = await asyncio.to_thread(addition.save, context.libraries, context.app.consent.require, progress)
+        job.name, job.total = library.job_name(added), 0
+        with context.libraries.scope(added) as index:
             indexed = await index_work(context, index)(job)
-        return {"library": added.library.canonical, "notice": added.notice, **indexed}
+        return {"library": added.canonical, "notice": notice, **indexed}
 
     return work
 

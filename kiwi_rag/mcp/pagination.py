@@ -43,11 +43,6 @@ def filters_of(arguments: Mapping[str, Any]) -> Filters:
     return usecases.filters_of({**arguments, "since": signed_since})
 
 
-def request_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that decide which hits there are: a continuation is valid for these."""
-    return {name: value for name, value in arguments.items() if name not in _OF_AN_ANSWER}
-
-
 def _shown(hits: Sequence[SearchResult], end: int | None) -> object:
     """Return the hits before a position, as a continuation's digest counts them."""
     return [(hit.address, hit.passage.text) for hit in hits[:end]]
@@ -72,7 +67,9 @@ async def answer_search(
     UsageError
         When the continuation belongs to another request, or the hits before it have changed.
     """
-    request, continuation, limit = request_of(arguments), arguments["continuation"], arguments["limit"]
+    continuation, limit = arguments["continuation"], arguments["limit"]
+    # A continuation is valid for the arguments that decide which hits there are.
+    request = {name: value for name, value in arguments.items() if name not in _OF_AN_ANSWER}
     begin = agents.parse_continuation(continuation, request)
     reply = await search(begin)
     agents.check_continuation(continuation, agents.make_continuation(begin, request, _shown(reply.hits, begin)))

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import ConfigError, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.registry.calls import NO_CONNECTION, Caller, Hints, characters, check_size, from_state
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
 _MAX_QUOTE = 400
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _API: Hints = {
     "refused": "a publishable key reads; to publish set KIWI_SUPABASE_TOKEN to a signed-in user's token, "
     "and for the rest KIWI_REGISTRY_URL",
@@ -186,7 +186,7 @@ def _http_client(inspect: Callable[[httpx.Response], Awaitable[None]]) -> httpx.
 def _checked_url(url: str) -> str:
     with suppress(ValueError):
         parts = urlsplit(url)
-        is_private = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+        is_private = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
         if parts.hostname and is_private and "@" not in parts.netloc:
             return url
     hint = "it has the form https://<project>.supabase.co"

@@ -3,8 +3,8 @@
 All of it follows from the path, the title and the headings of a candidate, which every store returns. It is of prose
 alone: the kind of code and of specifications is their file type.
 
-Release notes and announcements mention everything once, in the words that a question has. Who asks wants the page that
-explains it, so such pages lose a little of their score, unless changes are asked for.
+Release notes and announcements mention everything once, in the words that a question has. A question is answered by the
+page that explains its subject, so such pages lose a little of their score, unless changes are asked for.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class PageQuery:
         elif not kind:
             shift = 0.0
         else:
-            told = f"{PurePosixPath(candidate.ref.item_id).stem} {title} {' '.join(candidate.passage.heading)}"
-            shift = CHANGES_SHARE * self._wanted(kind, page.name, told)
+            text = f"{PurePosixPath(candidate.ref.item_id).stem} {title} {' '.join(candidate.passage.heading)}"
+            shift = CHANGES_SHARE * self._wanted(kind, page.name, text)
         return {"path": path, "headings": HEADINGS_SHARE * self._likeness(page.title | heading.words), "page": shift}
 
     def _likeness(self, words: frozenset[str]) -> float:
@@ -150,15 +150,18 @@ class PageQuery:
         others = (len(words) - len(common)) * self.whole / len(self.weights)
         return 2 * known / (self.whole + known + others)
 
-    def _wanted(self, kind: str, name: frozenset[str], told: str) -> int:
-        """Return whether a page about changes is asked for: 1, or -1 if not; 0 for one of no or a similar version."""
+    def _wanted(self, kind: str, name: frozenset[str], text: str) -> int:
+        """Return whether a page about changes is asked for: 1, or -1 if not; 0 for one of no or a similar version.
+
+        `name` has the words of its file's name, and `text` may name versions.
+        """
         if not (self.changes or self.migration):
             return 0 if name <= self.words else -1  # "browser history" may ask for a page of that name
         if kind == "release" and not self.changes:
             return 0
         if not self.versions:
             return int(kind != "announcement")
-        versions, series = _versions(told), tuple(f"{version}." for version in self.versions)
+        versions, series = _versions(text), tuple(f"{version}." for version in self.versions)
         if versions & self.versions:
             return 1
         return 0 if not versions or any(version.startswith(series) for version in versions) else -1

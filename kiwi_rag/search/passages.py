@@ -222,7 +222,8 @@ class PassageChoice(Choice):
         text = self.query.text
         intent, named, page = parse_intent(text), query_names(text), parse_page_query(text, statistics)
         # In prose a single word is a subject and not a name, unless it is written as names are.
-        is_lone = text.strip().isalpha() and text.strip() in (text.strip().lower(), text.strip().capitalize())
+        word = text.strip()
+        is_lone = word.isalpha() and word in (word.lower(), word.capitalize())
         self.kind = intent.kind.name
         hits, alpha = collect_candidates(self.tier_queries), self.weights.alpha
         fusion = Fusion(self.weights, max_term_score(statistics), comparable=self.is_comparable)

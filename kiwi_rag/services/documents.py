@@ -157,9 +157,7 @@ class DocumentIndex(ClosesOpened):
     @property
     def is_indexed(self) -> bool:
         """Whether there is an index; checking creates none. A shared one always exists, though it may be empty."""
-        if self.is_shared:
-            return True
-        return self._app.has_index(self._folder, *self._below)
+        return self.is_shared or self._app.has_index(self._folder, *self._below)
 
     async def delete_index(self) -> None:
         """Delete the local index from the disk, with its audit log; the files that it was made from stay.

@@ -98,7 +98,7 @@ class Libraries(ClosesOpened):
 
     def find(self, name: str) -> Sequence[Library]:
         """Return the libraries that a name may mean, the best match first. Blocking."""
-        return [candidate.library for candidate in rank(self.all(), name)]
+        return rank(self.all(), name)
 
     def resolve(self, ref: str, version: str = "", path_context: Path | None = None) -> Resolution:
         """Return the library and version that a caller means; `path_context` is a file of their project. Blocking.

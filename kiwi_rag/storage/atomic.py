@@ -11,6 +11,7 @@ happens.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import stat
 import tempfile
@@ -19,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from kiwi_rag.errors import KiwiError, SourceUnreadable, StoreError
+from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable, StoreError
 from kiwi_rag.system import HAS_MODES, OPENS_FOLDERS
 
 
@@ -97,6 +98,20 @@ def link_new(draft: Path, path: Path) -> bool:
         draft.rename(path)
     _sync_folder(path.parent)
     return True
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace a JSON file that only the user may read.
+
+    Raises
+    ------
+    ConfigError
+        When it cannot be written.
+    """
+    try:
+        atomic_write(path, json.dumps(value, indent=1).encode() + b"\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
 
 
 def write_user_file(path: Path, data: bytes, *, keep_rights: bool = False) -> None:

@@ -113,17 +113,6 @@ class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
             raise StoreError(f"Qdrant failed: {server.quoted(str(error), self._key) or type(error).__name__}") from None
 
     async def _connect(self) -> AsyncQdrantClient:
-        client = self._new_client()
-        try:
-            if not self.local:
-                self.version = server.quoted(str((await client.info()).version), self._key)
-                _QDRANT.check_version(self.version, MIN_SERVER, "for conditional updates")
-        except BaseException:
-            await client.close()
-            raise
-        return client
-
-    def _new_client(self) -> AsyncQdrantClient:
         if self._location == MEMORY:
             return AsyncQdrantClient(MEMORY)
         if self.local:
@@ -136,6 +125,11 @@ class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
         headers = {"api-key": self._key} if self._key else None
         options: dict[str, Any] = {"timeout": self._seconds, "verify": httpx_certificates()}
         return AsyncQdrantClient(url=self._location, headers=headers, check_compatibility=False, **options)
+
+    async def _check(self, client: AsyncQdrantClient) -> None:
+        if not self.local:
+            self.version = server.quoted(str((await client.info()).version), self._key)
+            _QDRANT.check_version(self.version, MIN_SERVER, "for conditional updates")
 
 
 class QdrantCollection(server.ServerCollection[QdrantConnection]):

@@ -12,13 +12,13 @@ from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import ConfigError, StoreError, StoreFull, StoreRefused, StoreUnreachable
 from kiwi_rag.model import Filters
 from kiwi_rag.retry import READING, attempts
 from kiwi_rag.stores.base import require_model
 from kiwi_rag.stores.payload import Point
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 OTHER_MODEL = "use that model, or empty the index: kiwi workspace index --rebuild"
 _LONGEST_QUOTE = 400
@@ -61,7 +61,7 @@ class ServerProduct:
             usable = False
         if not usable:
             raise ConfigError(f"{variable} is not the address of a server", hint=self.example)
-        if api_key and parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        if api_key and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise ConfigError("an API key is only sent over TLS, or to this machine", hint=f"{variable}=https://…")
         return parts
 
@@ -144,11 +144,22 @@ class ServerConnection(ABC, Generic[ClientT]):
 
     @abstractmethod
     async def _connect(self) -> ClientT:
-        """Return a client whose server was checked."""
+        """Return a new client."""
+
+    @abstractmethod
+    async def _check(self, client: ClientT) -> None:
+        """Raise an error if the client's server is not one that Kiwi can use."""
 
     async def _opened(self) -> ClientT:
         async with self._opening:
-            self._client = self._client or await self._connect()
+            if self._client is None:
+                client = await self._connect()
+                try:
+                    await self._check(client)
+                except BaseException:
+                    await client.close()  # type: ignore[attr-defined]
+                    raise
+                self._client = client
             return self._client
 
 

@@ -85,6 +85,7 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         replaced: set[str] = set()
         for _ in range(_TRIES):
             now = await self._read_heads([one.path for one in writes])
+            # Done is a document that another writer replaced after this one, or that is as written with all passages.
             counts = await self._generations(now)
             replaced |= {path for path, head in now.items() if path in own and head.generation != own[path].generation}
             whole = {path for path, head in now.items() if counts.get(head.generation, 0) == head.of}

@@ -21,6 +21,7 @@ from weaviate import WeaviateAsyncClient, exceptions, use_async_with_custom
 from weaviate.classes.aggregate import GroupByAggregate, Metrics
 from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.embedding.endpoint import httpx_certificates
 from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.retry import READING, WRITING
@@ -65,7 +66,7 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
         self._grpc = _WEAVIATE.check_url(grpc_url or _grpc_address(self._rest), api_key, _GRPC)
         self._key = _WEAVIATE.check_key(api_key)
         self.seconds = seconds
-        self._trust_env = self._rest.hostname not in server.LOOPBACK  # proxies do not reach this machine
+        self._trust_env = not is_loopback(self._rest.hostname or "")  # proxies do not reach this machine
         super().__init__()
 
     @contextmanager
@@ -99,21 +100,18 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
         await self._check_ready()
         logging.getLogger("weaviate-client").disabled = True  # its messages quote whole objects
         timeout = Timeout(query=self.seconds, insert=self.seconds)
-        client = use_async_with_custom(
+        return use_async_with_custom(
             *_parts(self._rest),
             *_parts(self._grpc),
             auth_credentials=Auth.api_key(self._key) if self._key else None,
             additional_config=AdditionalConfig(timeout=timeout, trust_env=self._trust_env),
             skip_init_checks=True,
         )
-        try:
-            await client.connect()
-            self.version = server.quoted(str((await client.get_meta())["version"]), self._key)
-            _WEAVIATE.check_version(self.version, MIN_SERVER, "for counts over gRPC")
-        except BaseException:
-            await client.close()
-            raise
-        return client
+
+    async def _check(self, client: WeaviateAsyncClient) -> None:
+        await client.connect()
+        self.version = server.quoted(str((await client.get_meta())["version"]), self._key)
+        _WEAVIATE.check_version(self.version, MIN_SERVER, "for counts over gRPC")
 
     async def _check_ready(self) -> None:
         """Raise unless the server is ready, and something listens where its gRPC interface should."""

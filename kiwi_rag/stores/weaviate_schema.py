@@ -62,7 +62,7 @@ SHAPES: Mapping[str, tuple[DataType, Tokenization | None, bool, bool]] = {
 
 
 def class_name(collection: str) -> str:
-    """Return the name of a collection's class: an own one for every collection, also where case does not count.
+    """Return the name of a collection's class: no two collections have the same, also where case does not count.
 
     What is not a lower-case letter or digit becomes its code between underscores. A name that is too long then is cut
     and gets a digest, after an underscore and an ``x``, which no code begins with.

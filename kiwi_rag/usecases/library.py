@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kiwi_rag import render
+from kiwi_rag.consent import Allow
 from kiwi_rag.errors import DownloadFailed, NotFound, UsageError
 from kiwi_rag.services.library import Libraries, LibraryIndex
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.sources.file_states import RunState
-from kiwi_rag.sources.library.download import Allow, Progress, download, index_hosts
+from kiwi_rag.sources.library.download import Progress, download, index_hosts
 from kiwi_rag.sources.library.package import Package, locate, parse_origin
 from kiwi_rag.sources.library.record import PATH, Library, check_id, check_version
 from kiwi_rag.sources.library.unpack import unpack
 from kiwi_rag.usecases.status import collect_workspace_status
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A library that was added; ``notice`` says why not all of its documentation may be there."""
-
-    library: Library
-    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +43,10 @@ class Addition:
         if wrong := [folder[:80] for folder in self.include if not is_nameable(folder.rstrip("/"))]:
             raise UsageError(f"{wrong[0]!r} is no folder of a library", hint="name one below it, as docs/guide")
 
-    def save(self, libraries: Libraries, allow: Allow, progress: Progress) -> Added:
+    def save(self, libraries: Libraries, allow: Allow, progress: Progress) -> tuple[Library, str]:
         """Store the documentation and its record; the index is updated after that. Blocking.
+
+        Return the library, and why not all of its documentation may be there; empty where all of it is.
 
         An npm package that is installed has all of its documentation. A Python package has it in its source archive,
         which is downloaded in the version that is installed.
@@ -65,16 +60,16 @@ class Addition:
         """
         installed, hosts = self.locate()
         if installed and not hosts:
-            return Added(self._store(libraries, installed))
+            return self._store(libraries, installed), ""
         ecosystem, name, wanted = parse_origin(self.origin)
         version = wanted or (installed.version if installed else "")
         try:
             with download(f"{ecosystem}:{name}" + (version and f"@{version}"), allow=allow, progress=progress) as found:
-                return Added(self._store(libraries, *found))
+                return self._store(libraries, *found), ""
         except (DownloadFailed, NotFound) as error:
             if installed is None:
                 raise
-            return Added(self._store(libraries, installed), f"only what is installed was added: {error.message}")
+            return self._store(libraries, installed), f"only what is installed was added: {error.message}"
 
     def locate(self) -> tuple[Package | None, Sequence[str]]:
         """Return what is on this machine, and the hosts that the archive is downloaded from, if it has to be. Blocking.
@@ -94,7 +89,7 @@ class Addition:
         include = [folder.rstrip("/") for folder in self.include]
         library = package.library(libraries.records, id=self.id, version=self.version, include=include, code=self.code)
         if library.origin != PATH:
-            unpack(package, library.root, archive, include=self.include, code=self.code)
+            unpack(package, library.root, archive, include=library.include, code=library.code)
         libraries.records.write(library)
         return library
 
@@ -117,18 +112,3 @@ async def collect_library_status(index: LibraryIndex, *, brief: bool = False) ->
         "commit": states.run_commit() if states else library.commit,
         "stats": stats,
     }
-
-
-def download_progress(planned: Callable[[int], Callable[[int], None]]) -> Callable[[int, int], None]:
-    """Return a function that shows how many bytes of how many have arrived."""
-    steps: list[Callable[[int], None]] = []
-    done = 0
-
-    def show(arrived: int, total: int) -> None:
-        nonlocal done
-        if not steps:
-            steps.append(planned(total))
-        steps[0](arrived - done)
-        done = arrived
-
-    return show

@@ -132,9 +132,9 @@ class _Page:
         return agents.make_continuation(position, self.request, before)
 
 
-async def find_chunks(index: DocumentIndex, topic: str, alpha: float | None = None) -> tuple[SearchReply, list[Chunk]]:
+async def find_chunks(index: DocumentIndex, topic: str) -> tuple[SearchReply, list[Chunk]]:
     """Search an index for a topic; return the reply, and its hits joined with their neighbours, best first."""
-    reply = await index.search(SearchQuery(topic, limit=HITS, per_file=0, alpha=alpha))
+    reply = await index.search(SearchQuery(topic, limit=HITS, per_file=0))
     documents: dict[str, _Read | None] = {}
     for hit in reply.hits:
         if hit.ref.item_id not in documents:

@@ -268,3 +268,14 @@ def test_what_is_removed_is_gone_and_the_rest_stays(tmp_path: Path) -> None:
     folder.with_name("gone").rename(folder)
     vectors = kiwi.home / ".ai/vectors"
     assert [path.name for path in vectors.glob("*/libraries/*")] == ["lib__port__dock_v1_p1_p0"]
+
+
+def test_yes_allows_downloads_and_no_remote_model(tmp_path: Path) -> None:
+    server = {"KIWI_EMBEDDING_PROVIDER": "openai", "KIWI_EMBEDDING_BASE_URL": "http://models.example.invalid/v1"}
+    kiwi = Kiwi(tmp_path / "home", tmp_path / "project", server)
+    kiwi.home.mkdir()
+    kiwi.cwd.mkdir()
+    folder = _library(tmp_path / "lib", "dock", "1.0.0", 80, "Hemp")
+    refused = kiwi.run("library", "add", str(folder), "--yes", expect=4)
+    assert "kiwi consent allow models.example.invalid --purpose embedding" in refused.stderr
+    assert not (kiwi.home / ".ai/consent.json").exists()

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from kiwi_rag.errors import StoreBusy, StoreFull
 from kiwi_rag.http import web
 from kiwi_rag.http.web import index_runs
-from kiwi_rag.http.web.first_steps import Onboarding
+from kiwi_rag.http.web.first_steps import FirstSteps
 from kiwi_rag.http.web.page import Done, Form, Notes, confirm
 from kiwi_rag.http.web.search import Results, Search
 from kiwi_rag.http.web.sources import Sources
@@ -64,7 +64,7 @@ def test_cancel_leads_back_to_the_page_of_the_form(came_from: str, back: str) ->
 
 def test_an_index_whose_run_has_not_ended_is_a_step_to_do(tmp_path: Path) -> None:
     app: Any = SimpleNamespace(user_dir=tmp_path, keys_dir=tmp_path / "keys", trust=SimpleNamespace(by_key={}))
-    onboarding = Onboarding(SimpleNamespace(app=app))  # type: ignore[arg-type]
+    first_steps = FirstSteps(SimpleNamespace(app=app))  # type: ignore[arg-type]
     for row, result in (
         ({"run": "begun", "complete": False}, ""),
         ({"run": "complete", "complete": False}, ""),
@@ -72,7 +72,7 @@ def test_an_index_whose_run_has_not_ended_is_a_step_to_do(tmp_path: Path) -> Non
         ({"run": "complete", "complete": True}, "/docs"),
         ({"error": {}}, ""),
     ):
-        assert {step.name: step.result for step in onboarding.steps([{"root": "/docs", **row}])}["index"] == result
+        assert {step.name: step.result for step in first_steps.steps([{"root": "/docs", **row}])}["index"] == result
 
 
 def test_a_run_that_ends_meanwhile_is_shown_with_the_state_after_it(

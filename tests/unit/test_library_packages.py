@@ -7,6 +7,7 @@ import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from kiwi_rag.sources.library import unpack as unpacking
 from kiwi_rag.sources.library.package import Package, locate, npm_package, repository_id
 from kiwi_rag.sources.library.record import LibraryRecords
 from kiwi_rag.sources.library.unpack import unpack
+from kiwi_rag.usecases.library import Addition
 
 
 def npm(folder: Path, name: str = "vite", version: str = "7.0.0", **others: object) -> Path:
@@ -181,6 +183,16 @@ def test_the_documentation_of_an_installed_package_is_copied(tmp_path: Path) -> 
     (place / "docs/secret.md").symlink_to(tmp_path / "target/README.md")
     unpack(locate("npm:vite", tmp_path), target)
     assert files_in(target) == {"README.md": "# vite\n"}
+
+
+def test_a_folder_of_documentation_in_a_package_may_end_in_a_slash(tmp_path: Path) -> None:
+    (npm(tmp_path) / "guide").mkdir()
+    (tmp_path / "node_modules/vite/guide/a.md").write_text("# A\n")
+    libraries = SimpleNamespace(records=LibraryRecords(tmp_path / "libraries"))
+    wanted = Addition("npm:vite", tmp_path, include=("guide/",))
+    library, notice = wanted.save(libraries, lambda *_: None, lambda _: lambda _: None)  # type: ignore[arg-type]
+    assert (library.include, notice) == (("guide",), "")
+    assert files_in(library.root) == {"guide/a.md": "# A\n"}
 
 
 def archive(path: Path, *members: tuple[str, str] | tarfile.TarInfo) -> Path:

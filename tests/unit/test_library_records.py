@@ -88,7 +88,7 @@ _CHANGES = {
     "a number": lambda text: text.replace('"vite"\n', "1\n", 1),
     "a text for a flag": lambda text: text.replace("false", '"no"'),
     "another member": lambda text: text.replace('"title"', '"more": 1,\n    "title"'),
-    "a member less": lambda text: text.replace('    "title": "vite",\n', ""),
+    "a member less": lambda text: text.replace('  "title": "vite",\n', ""),
     "a relative root": lambda text: text.replace('"/tmp"', '"tmp"'),
     "a folder above": lambda text: text.replace('"include": []', '"include": ["../x"]'),
     "a control character": lambda text: text.replace('"title": "vite"', '"title": "\\u001b[31m"'),

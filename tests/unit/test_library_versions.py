@@ -34,7 +34,6 @@ ALL = [*VITE, *DJANGO]
 def test_the_newest_is_first_and_a_prerelease_last() -> None:
     assert [one.version for one in newest_first(VITE)] == ["10.0.0", "6.0.0", "5.4.11", "5.0.0", "7.0.0-beta.2"]
     assert [one.version for one in newest_first(DJANGO)] == ["5.2.19", "5.2.9", "4.2", "6.0a1"]
-    assert newest_first(DJANGO, prereleases=True)[0].version == "6.0a1"
     others = [Library("/a/b", version, "", (), "path", Path("/")) for version in ("2024-x", "nightly", "1.0", "2")]
     assert newest_first(others)[0].version == "2"
 
@@ -134,10 +133,10 @@ def test_names_that_are_nearly_right_are_ranked() -> None:
         *npm("19.0.0", name="react", id="/f/react"),
     ]
     ranked = rank(libraries, "vite")
-    assert [one.library.canonical for one in ranked][:2] == ["/vitejs/vite@10.0.0", "/vitejs/vite@6.0.0"]
-    assert ranked[0].score == 1 and ranked[5].library.id == "/vitest-dev/vitest" and ranked[5].score < 1
-    assert rank(libraries, "djnago")[0].library.version == "5.2.19"
-    assert rank(libraries, "vite@5.0.0")[0].score == 1
+    assert [one.canonical for one in ranked][:2] == ["/vitejs/vite@10.0.0", "/vitejs/vite@6.0.0"]
+    assert ranked[5].id == "/vitest-dev/vitest"
+    assert rank(libraries, "djnago")[0].version == "5.2.19"
+    assert rank(libraries, "vite@5.0.0")[0].id == "/vitejs/vite"
     assert rank(libraries, "kubernetes") == [] == rank([], "vite")
 
 

@@ -27,7 +27,7 @@ from starlette.staticfiles import StaticFiles
 from kiwi_rag import __version__, render
 from kiwi_rag.errors import KiwiError, NotFound
 from kiwi_rag.http.api import error_response, record
-from kiwi_rag.http.web.first_steps import Onboarding
+from kiwi_rag.http.web.first_steps import FirstSteps
 from kiwi_rag.http.web.index_runs import Indexing
 from kiwi_rag.http.web.item import Items
 from kiwi_rag.http.web.page import Form, Notes, Page, PageGroup, RunAction, ShowPage, Stream, Unconfirmed, read_form
@@ -48,9 +48,9 @@ _SMALLER = [Middleware(GZipMiddleware)]
 
 def routes(context: ServerContext, workspaces: Workspaces) -> list[BaseRoute]:
     """Return the routes of all pages and of the files that they load."""
-    onboarding = Onboarding(context)
-    pages = Pages(context, onboarding, workspaces), onboarding, Items(context, workspaces), Registry(context)
-    shared = Search(context, workspaces, onboarding.note_search), Stores(context, workspaces)
+    first_steps = FirstSteps(context)
+    pages = Pages(context, first_steps, workspaces), first_steps, Items(context, workspaces), Registry(context)
+    shared = Search(context, workspaces, first_steps.note_search), Stores(context, workspaces)
     more = Indexing(context, workspaces, render_part), Sources(context, workspaces)
     groups: Sequence[PageGroup] = [*pages, *shared, *more]
     notes = Notes()

@@ -35,7 +35,7 @@ class Step:
     result: str
 
 
-class Onboarding(PageGroup):
+class FirstSteps(PageGroup):
     """The steps, and the forms of those that are done on Home.
 
     Parameters

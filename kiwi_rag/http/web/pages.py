@@ -7,7 +7,7 @@ import asyncio
 from starlette.requests import Request
 
 from kiwi_rag.config import process_environment
-from kiwi_rag.http.web.first_steps import MIN_PASSPHRASE, Onboarding
+from kiwi_rag.http.web.first_steps import MIN_PASSPHRASE, FirstSteps
 from kiwi_rag.http.web.page import Page, PageGroup
 from kiwi_rag.http.web.sources import workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
@@ -23,14 +23,14 @@ class Pages(PageGroup):
     ----------
     context
         The services that the calls use.
-    onboarding
+    first_steps
         The first steps, which Home shows.
     workspaces
         The user's workspaces.
     """
 
-    def __init__(self, context: ServerContext, onboarding: Onboarding, workspaces: Workspaces) -> None:
-        self._context, self._onboarding, self._workspaces = context, onboarding, workspaces
+    def __init__(self, context: ServerContext, first_steps: FirstSteps, workspaces: Workspaces) -> None:
+        self._context, self._first_steps, self._workspaces = context, first_steps, workspaces
         self.pages = {"/": self.home, "/settings": self.settings}
 
     async def home(self, _request: Request) -> Page:
@@ -41,7 +41,7 @@ class Pages(PageGroup):
         if problem := status["model"]["problem"]:
             attention.append(("model", f"{problem}: kiwi doctor"))
         rows = await workspace_rows(self._context, self._workspaces, brief=True)
-        steps = await asyncio.to_thread(self._onboarding.steps, [row for row in rows if not row["library"]])
+        steps = await asyncio.to_thread(self._first_steps.steps, [row for row in rows if not row["library"]])
         principal = self._context.app.principal
         values = {"status": status, "attention": attention, "rows": rows, "running": self._context.jobs.running}
         return Page("home.html", values | {"steps": steps, "principal": principal, "min_passphrase": MIN_PASSPHRASE})

@@ -52,7 +52,7 @@ _CONTEXT_TOKENS = 4_000
 _SIMILAR = 500
 """Characters of a passage that a search for similar ones has as its query."""
 _POLL_SECONDS = 0.05
-_Done = TypeVar("_Done")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class Search(PageGroup):
         return await (await ask.begin(app, form.get("question", ""), searches)).complete()
 
 
-async def while_connected(request: Request, work: Awaitable[_Done]) -> _Done | None:
+async def while_connected(request: Request, work: Awaitable[_Result]) -> _Result | None:
     """Return the result of `work`, or None after cancelling it, because the browser no longer waits for it."""
     task = asyncio.ensure_future(work)
     while not (await asyncio.wait([task], timeout=_POLL_SECONDS))[0]:

@@ -15,7 +15,7 @@ from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.workspace import Workspace
-from kiwi_rag.storage.atomic import atomic_write
+from kiwi_rag.storage.atomic import write_json
 from kiwi_rag.storage.safe_open import read_optional
 
 _MAX_BYTES = 1 << 20
@@ -117,7 +117,4 @@ class Workspaces:
             raise ConfigError(f"{self._file} is not a list of folders", hint=f"rm {self._file}") from error
 
     def _write(self, roots: Sequence[Path]) -> None:
-        try:
-            atomic_write(self._file, json.dumps([str(one) for one in roots], indent=1).encode() + b"\n")
-        except OSError as error:
-            raise ConfigError(f"cannot write {self._file}: {error.strerror}") from error
+        write_json(self._file, [str(one) for one in roots])

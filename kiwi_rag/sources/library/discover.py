@@ -69,6 +69,7 @@ def role_of(path: str, include: Sequence[str] = ()) -> str:
 
 
 def _is_translation(path: str, known: set[str], english: set[str]) -> bool:
+    """Whether a page is beside the same page without a language in its path, or in English; or always is one."""
     plain = (path[: found.start()] + path[found.end() :] for found in _rules()["translated"].finditer(path))
     beside = (path[: found.start()] in english for found in _rules()["other"].finditer(path))
     return any(one in known for one in plain) or any(beside) or _rules()["always"].search(path) is not None

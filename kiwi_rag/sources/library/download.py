@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
+from kiwi_rag.consent import Allow
 from kiwi_rag.embedding.endpoint import trusted_certificates
 from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, UsageError
 from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, parse_origin, python_package
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     import httpx
     from packaging.version import Version
 
-Allow = Callable[[str, str, int], None]
-"""Is called with host, purpose and bytes to come (0: not known) before each connection; raises without consent."""
-Progress = Callable[[int, int], None]
-"""Is called with the bytes that have arrived, and the bytes of the whole archive (0: not known)."""
+Progress = Callable[[int], Callable[[int], object]]
+"""Takes the bytes of the whole archive (0: not known), and returns what takes the bytes of each part that arrives."""
 MAX_ARCHIVE = 200 << 20
 _MAX_ANSWER = 64 << 20
 
@@ -44,9 +43,13 @@ class _Archive(NamedTuple):
     package: Package | None = None
 
 
+def _no_progress(_total: int) -> Callable[[int], None]:
+    return lambda _count: None
+
+
 @contextmanager
 def download(
-    origin: str, *, allow: Allow, progress: Progress = lambda done, total: None, env: Mapping[str, str] = os.environ
+    origin: str, *, allow: Allow, progress: Progress = _no_progress, env: Mapping[str, str] = os.environ
 ) -> Iterator[tuple[Package, Path]]:
     """Yield the package that ``npm:NAME[@V]`` or ``pypi:NAME[@V]`` names, and its archive for `unpack`.
 
@@ -55,6 +58,8 @@ def download(
 
     Raises
     ------
+    ConsentRequired
+        When `allow`, which is called before each connection, does not allow its host.
     NotFound
         When the index has no such package or version, or no source archive of it.
     DownloadFailed
@@ -95,28 +100,28 @@ def _client(allow: Allow) -> httpx.Client:
     def ask(request: httpx.Request) -> None:
         if request.url.scheme not in ("https", request.extensions["scheme"]):
             raise DownloadFailed(f"{request.url.host} is not to be reached without encryption")
-        allow(request.url.host, request.extensions["purpose"], request.extensions["bytes"])
+        allow(request.url.host, "download", request.extensions["bytes"], None)
 
     hooks = {"request": [ask]}
     return httpx.Client(verify=trusted_certificates(), event_hooks=hooks, follow_redirects=True, timeout=30)
 
 
-def _receive(client: httpx.Client, url: str, purpose: str, size: int = 0, accept: str = "*/*") -> Iterator[bytes]:
-    """Yield what a server answers; no URL is quoted in an error, because it may have a password in it."""
+def _receive(client: httpx.Client, url: str, what: str, size: int = 0, accept: str = "*/*") -> Iterator[bytes]:
+    """Yield what a server answers; an error names `what` and quotes no URL, because it may have a password in it."""
     import httpx
 
     try:
-        asked = httpx.URL(url)
-        extensions = {"purpose": purpose, "bytes": size, "scheme": asked.scheme}
+        address = httpx.URL(url)
+        extensions = {"bytes": size, "scheme": address.scheme}
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
-        with client.stream("GET", asked, headers=headers, extensions=extensions) as response:
+        with client.stream("GET", address, headers=headers, extensions=extensions) as response:
             if response.status_code in (404, 410):
-                raise NotFound(f"{asked.host} does not have it: {purpose}", hint="check the name and the version")
+                raise NotFound(f"{address.host} does not have it: {what}", hint="check the name and the version")
             if response.status_code != 200:
-                raise DownloadFailed(f"{asked.host} answers {response.status_code}: {purpose}", hint="try again later")
+                raise DownloadFailed(f"{address.host} answers {response.status_code}: {what}", hint="try again later")
             yield from response.iter_raw()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        message = f"the index cannot be reached ({type(error).__name__}): {purpose}"
+        message = f"the index cannot be reached ({type(error).__name__}): {what}"
         raise DownloadFailed(message, hint="check the network and the address of the index") from error
 
 
@@ -131,22 +136,24 @@ def _json(client: httpx.Client, url: str, origin: str, accept: str) -> Any:
 
 def _find_npm(client: httpx.Client, registry: str, name: str, version: str) -> _Archive:
     """Look a version up: https://github.com/npm/registry/blob/main/docs/REGISTRY-API.md, ``getpackageversion``."""
-    asked = f"{registry}/{quote(name, safe='@')}/{quote(version or 'latest')}"
-    manifest = _json(client, asked, f"npm:{name}@{version or 'latest'}", "application/json")
+    address = f"{registry}/{quote(name, safe='@')}/{quote(version or 'latest')}"
+    manifest = _json(client, address, f"npm:{name}@{version or 'latest'}", "application/json")
     package, dist = npm_package(manifest, name), manifest["dist"]
     if version not in ("", package.version):
         raise DownloadFailed(f"the index answers with {package.origin}@{package.version} for {version}")
     (digest,) = (part.removeprefix("sha512-") for part in dist["integrity"].split() if part.startswith("sha512-"))
     hexadecimal = base64.b64decode(digest, validate=True).hex()
-    return _Archive(package.origin, package.version, urljoin(asked, dist["tarball"]), "sha512", hexadecimal, 0, package)
+    return _Archive(
+        package.origin, package.version, urljoin(address, dist["tarball"]), "sha512", hexadecimal, 0, package
+    )
 
 
 def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Archive:
     """Look a source archive up: https://packaging.python.org/en/latest/specifications/simple-repository-api/."""
     from packaging.version import Version
 
-    origin, asked = f"pypi:{name}", f"{index}/{name}/"
-    files = _json(client, asked, origin, "application/vnd.pypi.simple.v1+json")["files"]
+    origin, address = f"pypi:{name}", f"{index}/{name}/"
+    files = _json(client, address, origin, "application/vnd.pypi.simple.v1+json")["files"]
     there = [(found, file) for file in files if (found := _version_of(file["filename"]))]
     current = [found for found, file in there if not file.get("yanked")]
     wanted = Version(version) if version else max([one for one in current if not one.is_prerelease] or current)
@@ -154,7 +161,7 @@ def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Ar
     if not archives:
         newest = ", ".join(map(str, sorted({found for found, _ in there}, reverse=True)[:10]))
         raise NotFound(f"{origin} has no source archive of {wanted}; its newest versions are {newest}", hint="name one")
-    url, digest, size = urljoin(asked, archives[0]["url"]), archives[0]["hashes"]["sha256"], archives[0].get("size")
+    url, digest, size = urljoin(address, archives[0]["url"]), archives[0]["hashes"]["sha256"], archives[0].get("size")
     return _Archive(origin, str(wanted), url, "sha256", digest, size if isinstance(size, int) else 0)
 
 
@@ -173,7 +180,7 @@ _FINDERS = {
 
 def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress) -> None:
     """Download an archive to `path`, and compare its digest with that of the index."""
-    digest, done = hashlib.new(found.algorithm), 0
+    digest, done, advance = hashlib.new(found.algorithm), 0, None
     with path.open("wb") as file:
         for part in _receive(client, found.url, f"download {found.origin}@{found.version}", found.size):
             done += len(part)
@@ -181,7 +188,8 @@ def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress
                 raise ArchiveRefused(f"the archive of {found.origin} is over {MAX_ARCHIVE >> 20} MiB")
             digest.update(part)
             file.write(part)
-            progress(done, found.size)
+            advance = advance or progress(found.size)  # not before the consent
+            advance(len(part))
     if digest.hexdigest() != found.digest.lower():
         hint = "somebody may have changed it on its way: try another network"
         raise ArchiveRefused(f"the archive of {found.origin} has not the digest that the index names", hint=hint)

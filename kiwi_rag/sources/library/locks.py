@@ -124,18 +124,19 @@ def _only(versions: Collection[str]) -> str | None:
     return next(iter(versions)) if len(versions) == 1 else None
 
 
-def _normal(name: str) -> str:
+def normal_name(name: str) -> str:
+    """Return a name of a Python package as its index has it (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-_TOML = _listed(r'^name = "([^"\n]+)"\nversion = "([^"\n]+)"', _normal)
+_TOML = _listed(r'^name = "([^"\n]+)"\nversion = "([^"\n]+)"', normal_name)
 PARSERS: dict[str, tuple[str, Parse]] = {
     "package-lock.json": ("npm", _package_lock),
     "pnpm-lock.yaml": ("npm", _pnpm),
     "yarn.lock": ("npm", _listed(r'^"?(@?[^@\s"]+)@[^\n]*:\n  version:? "?([^"\s]+)')),
     "uv.lock": ("pypi", _TOML),
     "poetry.lock": ("pypi", _TOML),
-    "requirements.txt": ("pypi", _listed(r"^([\w.-]+)(?:\[[^\]\n]*\])?[ ]*===?[ ]*([^\s;#\\,]+)", _normal)),
+    "requirements.txt": ("pypi", _listed(r"^([\w.-]+)(?:\[[^\]\n]*\])?[ ]*===?[ ]*([^\s;#\\,]+)", normal_name)),
     "pom.xml": ("maven", _pom),
 }
 """File → ecosystem and what reads it."""

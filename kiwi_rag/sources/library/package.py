@@ -16,6 +16,7 @@ from typing import Any
 
 from kiwi_rag.errors import NoSuchLibrary, NotFound, SourceUnreadable, StoreCorrupt, UsageError
 from kiwi_rag.signing.statement import format_time
+from kiwi_rag.sources.library.locks import normal_name
 from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
 from kiwi_rag.sources.workspace.config import git_folder, head_commit
 from kiwi_rag.storage.safe_open import read_optional
@@ -91,7 +92,7 @@ def parse_origin(text: str) -> tuple[str, str, str]:
     name, version = (rest[:at], check_version(rest[at + 1 :])) if at > 0 else (rest, "")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name[:80]!r} cannot be the name of a package", hint="as in npm:vite or pypi:flask@3.1.0")
-    return ecosystem, re.sub(r"[-_.]+", "-", name).lower() if ecosystem == "pypi" else name, version
+    return ecosystem, normal_name(name) if ecosystem == "pypi" else name, version
 
 
 def locate(origin: str, from_folder: Path) -> Package:

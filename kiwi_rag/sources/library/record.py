@@ -18,7 +18,7 @@ from kiwi_rag.errors import KiwiError, NoSuchLibrary, StoreCorrupt, UsageError
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing.statement import check_collection, is_nameable
 from kiwi_rag.sources.workspace.config import LIBRARY_PREFIX
-from kiwi_rag.storage.atomic import atomic_write, remove_folder
+from kiwi_rag.storage.atomic import remove_folder, write_json
 from kiwi_rag.storage.safe_open import read_optional
 
 MAX_BYTES = 1 << 16
@@ -170,8 +170,8 @@ class LibraryRecords:
         return sorted(found, key=lambda library: library.canonical), errors
 
     def write(self, library: Library) -> None:
-        """Write a library's record, in place of an older one."""
-        atomic_write(self.folder / f"{library.name}.json", _adapter().dump_json([library], indent=2) + b"\n")
+        """Write a library's record, in place of an older one; `ConfigError` if it cannot be written."""
+        write_json(self.folder / f"{library.name}.json", _adapter().dump_python([library], mode="json"))
 
     def remove(self, library: Library) -> None:
         """Remove a library's record, and what was unpacked for it; a folder that the user named is left alone."""
@@ -184,6 +184,7 @@ class LibraryRecords:
 def _adapter() -> Any:
     from pydantic import ConfigDict, TypeAdapter
 
+    # A list, because pydantic takes no configuration for a data class that it does not own.
     return TypeAdapter(list[Library], config=ConfigDict(strict=True, extra="forbid"))
 
 

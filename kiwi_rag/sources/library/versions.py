@@ -13,7 +13,7 @@ from kiwi_rag.errors import NoSuchLibrary, SourceUnreadable, UsageError, Version
 from kiwi_rag.sources.library.locks import find_pin
 from kiwi_rag.sources.library.record import Library
 
-NEWEST = ("latest", "newest")
+_NEWEST = ("latest", "newest")
 _SHOWN = 20
 _LONGEST = 200
 _BARE = re.compile(r"v?\d[\w.+!-]*", re.ASCII)
@@ -29,14 +29,6 @@ class Resolution:
 
     library: Library
     notice: str = ""
-
-
-@dataclass(frozen=True)
-class LibraryMatch:
-    """A library that a name may mean; ``score`` is in [0, 1], and 1 where an alias or the id is the same."""
-
-    library: Library
-    score: float
 
 
 def resolve(
@@ -85,28 +77,23 @@ def resolve(
     return Resolution(found, notice)
 
 
-def newest_first(libraries: Iterable[Library], *, prereleases: bool = False) -> list[Library]:
-    """Return versions of one library, the newest first; pre-releases after all releases, unless `prereleases`."""
-
-    def key(one: Library) -> tuple[bool, int, Any]:
-        is_release, *others = _parsed(one.version, one.ecosystem)
-        return prereleases or is_release, *others
-
-    return sorted(libraries, key=key, reverse=True)
+def newest_first(libraries: Iterable[Library]) -> list[Library]:
+    """Return versions of one library, the newest first; pre-releases after all releases."""
+    return sorted(libraries, key=lambda one: _parsed(one.version, one.ecosystem), reverse=True)
 
 
-def rank(libraries: Iterable[Library], name: str) -> list[LibraryMatch]:
+def rank(libraries: Iterable[Library], name: str) -> list[Library]:
     """Return the libraries that a name may mean, in every version: the best first, and of one id the newest."""
     from rapidfuzz import fuzz
 
     plain = _split_version(name[:_LONGEST].strip().lower())[0]
-    found = []
+    found = list[tuple[float, Library]]()
     for one in newest_first(libraries):
         names = {text.lower() for text in (one.id, one.title, *one.aliases)}
-        # 1 is kept for a name that is the same.
+        # Only a name that is the same has the score 1.
         score = 1.0 if plain in names else max(fuzz.WRatio(plain, text) for text in names) / 101
-        found += [LibraryMatch(one, round(score, 3))] if score >= _ENOUGH else []
-    return sorted(found, key=lambda candidate: (-candidate.score, candidate.library.id))
+        found += [(round(score, 3), one)] if score >= _ENOUGH else []
+    return [one for _, one in sorted(found, key=lambda scored: (-scored[0], scored[1].id))]
 
 
 def choose(versions: Sequence[Library], wanted: str) -> Library:
@@ -117,7 +104,7 @@ def choose(versions: Sequence[Library], wanted: str) -> Library:
     VersionNotIndexed
         When there is none.
     """
-    if wanted.lower() in NEWEST:
+    if wanted.lower() in _NEWEST:
         return newest_first(versions)[0]
     if found := _equal(versions, wanted) or next(iter(newest_first(_in_range(versions, wanted))), None):
         return found
@@ -146,7 +133,7 @@ def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str
             raise UsageError(f"{name} may be {', '.join(sorted(ids))}", hint="name one of these ids")
         if ids:
             return [one for one in libraries if one.id in ids], version
-    similar = dict.fromkeys(candidate.library.id for candidate in rank(libraries, text))
+    similar = dict.fromkeys(one.id for one in rank(libraries, text))
     shown = [*similar, *sorted({one.id for one in libraries} - similar.keys())][:_SHOWN]
     there = f"there are {', '.join(shown)}; all: kiwi library list" if shown else "none was added yet"
     raise NoSuchLibrary(f"no such library: {text[:80]}", hint=f"{there}; to add one: kiwi library add --help")
