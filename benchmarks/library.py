@@ -29,7 +29,6 @@ from kiwi_rag.model import SearchQuery
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.library import Libraries
-from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.download import download
 from kiwi_rag.sources.library.unpack import unpack
 from kiwi_rag.sources.library.versions import Resolution
@@ -67,8 +66,7 @@ async def one_store(
     opened = AsyncExitStack()
     async with opened:
         app = await opened.enter_async_context(Services.open(env, place.project))
-        workspace = await opened.enter_async_context(Workspace(app))
-        libraries = await opened.enter_async_context(Libraries(app, workspace))
+        libraries = await opened.enter_async_context(Libraries(app))
         wanted = Addition(str(folder), place.project, f"/{owner}/next.js", PACKAGE.rpartition("@")[2], ("dist/docs",))
         library = wanted.save(libraries, lambda *_: None, lambda _: lambda _: None)[0]
         with libraries.scope(library) as index:

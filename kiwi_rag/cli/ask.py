@@ -43,7 +43,7 @@ async def ask(
     its source does not say, is marked. Without a chat model (KIWI_CHAT_PROVIDER) the passages are shown.
     """
     session.as_json = session.as_json or form == "json"
-    async with Workspace(app) as workspace, Libraries(app, workspace) as libraries:
+    async with Workspace(app) as workspace, Libraries(app) as libraries:
         if library and not (source or documents):
             library = find_library(session, libraries, library).canonical
         given = {"source": source, "library": library, "workspace": documents, "limit": limit}

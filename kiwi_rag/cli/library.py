@@ -19,7 +19,6 @@ from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import agents, hits
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
-from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.record import Library
 from kiwi_rag.usecases import filters_of
 from kiwi_rag.usecases.library import Addition, collect_library_status
@@ -34,7 +33,7 @@ class _LibraryCommand(WorkspaceCommand):
     @asynccontextmanager
     async def scope(self, app: Services) -> AsyncIterator[Libraries]:
         """Open the libraries."""
-        async with Workspace(app) as workspace, Libraries(app, workspace) as libraries:
+        async with Libraries(app) as libraries:
             yield libraries
 
 

@@ -77,7 +77,7 @@ class ServerContext:
         self.allow_write = allow_write
         self._warming: asyncio.Task[Sequence[str]] | None = None
         self.workspace = Workspace(app)
-        self.libraries = Libraries(app, self.workspace)
+        self.libraries = Libraries(app)
         self.writing = asyncio.Lock()
         self.jobs = Jobs()
         self.toolsets: tuple[str, ...] = ()

@@ -13,15 +13,18 @@ from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 
+from kiwi_rag.collection import Collection
+from kiwi_rag.errors import StoreError
 from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.library.discover import LibrarySource
 from kiwi_rag.sources.library.record import Library, LibraryRecords
 from kiwi_rag.sources.library.versions import Resolution, rank, resolve
+from kiwi_rag.stores.base import VectorStore
 
 TIER = "library"
 _SCOPE: ContextVar[Library | None] = ContextVar("kiwi_library", default=None)
-"""The library whose collection this call uses; None: the workspace's, which is the global one."""
+"""The library whose collection this call may use; None: that of the workspace, which is the global one."""
 
 
 class LibraryIndex(DocumentIndex):
@@ -57,6 +60,19 @@ class LibraryIndex(DocumentIndex):
         return self.library.canonical
 
     @property
+    def tier(self) -> Collection[VectorStore]:
+        """The collection of the documents, in the scope of this library alone.
+
+        Raises
+        ------
+        StoreError
+            When this call is in the scope of another library, or of none.
+        """
+        if _SCOPE.get() != self.library:
+            raise StoreError(f"{self.title} is used outside of its scope", hint="this is a defect of Kiwi; report it")
+        return super().tier
+
+    @property
     def source(self) -> LibrarySource:
         """The files that are documentation, for one run."""
         return LibrarySource.of(self.library, self.tier.policy.max_bytes)
@@ -78,12 +94,10 @@ class Libraries(ClosesOpened):
     ----------
     app
         Settings, model and trust.
-    workspace
-        The index of documents that is meant outside of any library's scope.
     """
 
-    def __init__(self, app: Services, workspace: DocumentIndex) -> None:
-        self._app, self._workspace = app, workspace
+    def __init__(self, app: Services) -> None:
+        self._app = app
         self._indexes: dict[Library, LibraryIndex] = {}
         self._opened = AsyncExitStack()
 
@@ -118,12 +132,6 @@ class Libraries(ClosesOpened):
             yield self._index_of(library)
         finally:
             _SCOPE.reset(token)
-
-    @property
-    def index(self) -> DocumentIndex:
-        """The index of the documents in scope: a library's, or the workspace's outside of any."""
-        library = _SCOPE.get()
-        return self._workspace if library is None else self._index_of(library)
 
     def _index_of(self, library: Library) -> LibraryIndex:
         if library not in self._indexes:

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from kiwi_rag.errors import StoreError
+from kiwi_rag.services import Services
+from kiwi_rag.services.library import Libraries
 from tests.examples import size
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.mcp_server import StrictClient, connected, serving
@@ -230,6 +233,20 @@ def test_a_continuation_from_before_an_update_is_right_or_refused(tmp_path: Path
     kiwi.run("library", "reindex", "dock")
     refused = kiwi.run("--json", *given, expect=2)
     assert "the index was updated" in json.loads(refused.stderr)["error"]["message"]
+
+
+async def test_an_index_is_of_use_in_its_own_scope_alone(port: Kiwi) -> None:
+    environment = {**port.environment(), "KIWI_HOME": str(port.home / ".ai")}
+    async with Services.open(environment, port.cwd) as app, Libraries(app) as libraries:
+        quay, dock = (libraries.resolve(name).library for name in ("quay", "dock"))
+        with libraries.scope(quay) as index:
+            assert index.tier.workspace == quay.name
+            task = asyncio.create_task(asyncio.sleep(0, index.tier))
+            with libraries.scope(dock), pytest.raises(StoreError, match="outside of its scope"):
+                assert index.tier
+            assert (await task).workspace == index.tier.workspace
+        with pytest.raises(StoreError, match="outside of its scope"):
+            assert index.tier
 
 
 def test_commands_say_what_is_there_and_what_is_not(port: Kiwi, tmp_path: Path) -> None:

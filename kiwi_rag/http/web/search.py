@@ -285,12 +285,16 @@ class Search(PageGroup):
             raise NotFound("this answer is no longer kept", hint="ask again on the page Search")
         return Page("answer.html", {"answer": answer, "words": ask.MARKS})
 
+    async def _search_in(self, name: str, query: SearchQuery) -> SearchReply:
+        async with self._workspaces.scope(name) as index:
+            return await index.search(query)
+
     async def _answer(self, form: Form) -> ask.CitedAnswer:
         app, scope = self._app, form.get("scope", "") or EVERYTHING
         libraries, searches = form.get("library", "").split(), list[ask.Search]()
         for name in self._names_in(scope, libraries):
             async with self._workspaces.scope(name) as index:
-                searches += [index.search] if index.is_indexed else []
+                searches += [partial(self._search_in, name)] if index.is_indexed else []
         if not libraries and scope in (EVERYTHING, *SOURCES):
             source = "" if scope == EVERYTHING else scope
             searches.insert(0, partial(usecases.search, app, source=source, limit=ask.LIMIT))
