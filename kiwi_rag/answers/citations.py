@@ -30,9 +30,13 @@ _CITATION = rf"[\[【](?:\^|passages?\s|sources?\s)?\s*({_NUMBERS})\s*(?:†[^\]
 _TICKS = "(?<!`)(?P<ticks>`{1,3})(?!`)"
 _CITED = re.compile(rf"(?P<gap>[ ]?)`?{_CITATION}`?|(?P<code>{_TICKS}.+?(?P=ticks)(?!`))", re.IGNORECASE | re.DOTALL)
 # A small letter goes on with the sentence, as after an abbreviation; a citation belongs to what is before it.
-_END = re.compile(rf"[.!?…][\"”»’'*_)\]]*(?:\s*{_CITATION}[.]?)*(?=\s+[^\s\[【a-z])|\n(?=\s*[^\s\[【])")
+_END = re.compile(rf"[.!?…][\"”»’'*_)\]]*(?:\s*{_CITATION}[.]?)*(?=\s+[^\s\[【a-z])|\n(?=[^\S\n]*[^\s\[【])")
 # What begins one of these and does not end it quotes the rest.
-_QUOTES = re.compile(r"“([^”]*)”?|«([^»]*)»?|„([^“”]*)[“”]?|\"([^\"]*)\"?|^[\s>*-]*>\s?(.+)")
+_QUOTES = re.compile(
+    r"“([^”]*)”?|«([^»]*)»?|„([^“”]*)[“”]?|\"([^\"]*)\"?|^[\s>*-]*>\s?(.+)"
+    r"|‘((?:[^’]|’(?=\w))*)’?|(?<!\w)'((?:[^']|'(?=\w))*)'(?!\w)|”([^”]+)”|‹([^›]*)›?|「([^」]*)」?|『([^』]*)』?"
+    r"|＂([^＂]*)＂?|&quot;(.*?)&quot;|(?i:<(?:q|blockquote)\b[^>]*>)(.*?)</"
+)
 _CODE = re.compile(rf"{_TICKS}(.+?)(?:(?P=ticks)(?!`)|$)", re.DOTALL)
 _FENCE = re.compile(r"^\s*(```|~~~)", re.MULTILINE)
 _FENCE_LINE = re.compile(r"^\s*(```+|~~~+)[\w+-]*\s*$", re.MULTILINE)

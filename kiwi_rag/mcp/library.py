@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -81,8 +82,9 @@ async def resolve_library(context: ServerContext, ref: str, path: str = "") -> R
     file = None
     if path:
         root = context.workspace.root.resolve()
-        file = (root / path).resolve()
-        if not file.is_relative_to(root):
+        with suppress(ValueError, RuntimeError):  # a NUL, and a ring of links
+            file = (root / path).resolve()
+        if file is None or not file.is_relative_to(root):
             raise UsageError("pathContext is not in this server's workspace", hint="give a path below its root")
     return await asyncio.to_thread(context.libraries.resolve, ref, "", file)
 

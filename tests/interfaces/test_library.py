@@ -150,9 +150,10 @@ async def test_another_version_is_never_taken(port: Kiwi) -> None:
         )
         given = {"libraryId": "/port/quay", "topic": "pilot"}
         assert (await _called(client, "get_library_docs", **given, pathContext="src/app.js"))["version"] == "1.0.0"
-        assert "not in this server's workspace" in await _refused(
-            client, "get_library_docs", **given, pathContext="../two/package.json"
-        )
+        (port.cwd / "ring").symlink_to("ring")
+        for path in ("../two/package.json", "ring/a.js", "a\0b", "/etc/passwd"):
+            why = await _refused(client, "get_library_docs", **given, pathContext=path)
+            assert "not in this server's workspace" in why
 
 
 def _pages(port: Kiwi, tokens: int, *topic: str) -> Iterator[dict[str, Any]]:

@@ -63,6 +63,8 @@ def test_a_link_cannot_carry_a_number_that_does_not_exist() -> None:
         "It says “Roll back with `acmectl rollback SERVICE`.” [1].",
         "Run `acmectl rollback SERVICE` [1].",
         "> The canary is judged for ten minutes. Then everybody gets it. [1]",
+        "It says 'The canary is judged' [1].",
+        "It says ‘The canary is judged’ [1].",
     ],
 )
 def test_words_that_stand_in_the_passage_may_be_quoted(text: str) -> None:
@@ -84,6 +86,15 @@ def test_words_that_stand_in_the_passage_may_be_quoted(text: str) -> None:
         "The canary is judged `for eleven minutes [1].",
         "> The canary is judged at full moon. [1]",
         "- > The canary is judged at full moon. [1]",
+        "The docs say ‘the canary is judged for eleven minutes’ [1].",
+        "The docs say ‘don’t judge the canary for ten minutes’ [1].",
+        "The docs say 'the canary is judged for eleven minutes' [1].",
+        "The docs say ”the canary is judged for eleven minutes” [1].",
+        "The docs say ‹the canary is judged for eleven minutes› [1].",
+        "The docs say 「the canary is judged for eleven minutes」 [1].",
+        "The docs say ＂the canary is judged for eleven minutes＂ [1].",
+        "The docs say &quot;the canary is judged for eleven minutes&quot; [1].",
+        "The docs say <Q cite=x>the canary is judged for eleven minutes</Q> [1].",
     ],
 )
 def test_words_that_do_not_stand_there_are_marked(text: str) -> None:
@@ -162,10 +173,30 @@ def test_escapes_and_reordering_characters_are_shown_as_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["`" * 6000, "." * 6000, "[1" * 3000, ". " * 3000, '"' * 6000, "“" * 6000, "1," * 3000]
+    "text",
+    [
+        "`" * 6000,
+        "." * 6000,
+        "[1" * 3000,
+        ". " * 3000,
+        '"' * 6000,
+        "“" * 6000,
+        "1," * 3000,
+        " 'a" * 2000,
+        "‘’a" * 2000,
+        "<q>" * 2000,
+    ],
 )
 def test_hostile_text_is_checked_in_bounded_time(text: str) -> None:
     started = time.process_time()
     for part in split(text):
         checked(part)
+    assert time.process_time() - started < 5
+
+
+def test_a_stream_of_empty_lines_is_split_in_bounded_time() -> None:
+    started, rest = time.process_time(), ""
+    for _ in range(3000):
+        found, rest = split_sentences(rest + "\n")
+        assert not found
     assert time.process_time() - started < 5

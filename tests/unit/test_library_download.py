@@ -239,10 +239,57 @@ def test_an_index_with_encryption_does_not_lead_to_one_without(monkeypatch: pyte
     import httpx
 
     asked: list[str] = []
-    client = downloads._client(lambda host, *_: asked.append(host))
+    client = downloads._client(lambda host, *_: asked.append(host), "https://index.example")
     answer = httpx.Response(302, headers={"Location": "http://plain.example/"})
     monkeypatch.setattr(client, "_transport", httpx.MockTransport(lambda request: answer))
     monkeypatch.setattr(client, "_mounts", {})
     with pytest.raises(DownloadFailed, match=r"plain\.example is not to be reached without encryption"):
         list(downloads._receive(client, "https://index.example/", "look up x"))
     assert asked == ["index.example"]
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://plain.example/a.tgz", "without encryption"),
+        ("http://127.0.0.1:9/a.tgz", "without encryption"),
+        ("https://127.0.0.1:9/a.tgz", "leads to this machine"),
+        ("https://LOCALHOST.:9/a.tgz", "leads to this machine"),
+        ("https://[::1]:9/a.tgz", "leads to this machine"),
+        ("file:///etc/passwd", "without encryption"),
+    ],
+)
+def test_an_index_elsewhere_cannot_name_an_archive_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, url: str, reason: str
+) -> None:
+    import httpx
+
+    calls: list[str] = []
+    integrity = "sha512-" + base64.b64encode(b"0" * 64).decode()
+    manifest = {"name": "vite", "version": "7.0.0", "dist": {"tarball": url, "integrity": integrity}}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        calls.append(str(request.url))
+        return httpx.Response(200, stream=httpx.ByteStream(json.dumps(manifest).encode()))
+
+    def client(*arguments: Any) -> httpx.Client:
+        made = original(*arguments)
+        monkeypatch.setattr(made, "_transport", httpx.MockTransport(answer))
+        monkeypatch.setattr(made, "_mounts", {})
+        return made
+
+    original = downloads._client
+    monkeypatch.setattr(downloads, "_client", client)
+    env = {"npm_config_registry": "https://index.example"}
+    with (
+        pytest.raises(DownloadFailed, match=reason),
+        download("npm:vite", allow=lambda *_: None, env=env),
+    ):
+        pass
+    assert calls == ["https://index.example/vite/latest"]
+
+
+def test_a_digest_that_is_no_text_is_no_digest(index: Index) -> None:
+    index.pypi("fast-api-1.0.tar.gz", hashes={"sha256": 5})
+    with pytest.raises(ArchiveRefused, match="digest"), index.download("pypi:fast-api"):
+        pass

@@ -295,3 +295,36 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, damage: Callable[[bytes], 
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ArchiveRefused, match="damaged"):
         unpack(PACKAGE, tmp_path / "target", path)
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("METADATA", b"Name: Fast-API\nVersion: 1\nSummary: \xff\n"),
+        ("RECORD", b"a,sha256=b,nine\n"),
+        ("RECORD", b"a,b,c,d,e\n"),
+        ("RECORD", b'"' + b"a" * 200_000 + b'",,\n'),
+    ],
+)
+def test_metadata_that_cannot_be_parsed_is_named(tmp_path: Path, file: str, data: bytes) -> None:
+    next(pypi(tmp_path).glob("*.dist-info")).joinpath(file).write_bytes(data)
+    with pytest.raises(SourceUnreadable, match="metadata of pypi:fast-api"):
+        locate("pypi:fast-api", tmp_path)
+
+
+def test_without_a_list_of_its_files_a_package_has_none_of_the_folder_it_shares(tmp_path: Path) -> None:
+    next(pypi(tmp_path).glob("*.dist-info")).joinpath("RECORD").unlink()
+    assert set(unpack(locate("pypi:fast-api", tmp_path), tmp_path / "out")) == {"README.md"}
+
+
+def test_an_archive_of_too_many_entries_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "MAX_MEMBERS", 2)
+    package = Package("npm:vite", "7.0.0", "/vitejs/vite", "Vite")
+    entries = [(f"package/{name}.md", "# A") for name in "abc"]
+    with pytest.raises(ArchiveRefused, match="over 2 entries"):
+        unpack(package, tmp_path / "out", archive(tmp_path / "a", *entries))
+
+
+def test_a_home_that_does_not_exist_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="is no folder"):
+        locate("~nosuchuser/docs", tmp_path)

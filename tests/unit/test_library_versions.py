@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -115,6 +116,13 @@ def test_the_way_out_is_a_command() -> None:
 def test_what_names_no_library_is_no_library(query: str) -> None:
     with pytest.raises(NoSuchLibrary):
         resolve(ALL, query)
+
+
+def test_no_name_at_all_is_no_folder_of_the_user() -> None:
+    folder = Library("/local/boot", "1.0.0", "Boot", ("boot",), "path", Path("/nowhere"))
+    for query in ("", "  "):
+        with pytest.raises(NoSuchLibrary):
+            resolve([folder], query)
 
 
 def test_one_alias_of_two_libraries_is_not_guessed() -> None:
@@ -267,6 +275,32 @@ def test_a_hostile_lock_file_is_named(tmp_path: Path, file: str, text: str) -> N
         find_pin(tmp_path / "x", {("npm", "vite"), ("", "vite")})
     found = resolve(VITE, "vite", "", tmp_path / "x") if file != "pom.xml" else None
     assert found is None or (found.library.version == "10.0.0" and file in found.notice)
+
+
+_OWN_POM = (
+    "<project><properties><p>{}</p></properties>"
+    "<dependency><artifactId>boot</artifactId><version>{}</version></dependency></project>"
+)
+
+
+def test_a_property_does_not_grow_when_it_is_replaced() -> None:
+    version = locks.PARSERS["pom.xml"][1](_OWN_POM.format("1" * (1 << 20), "${p}" * 200), "boot", PurePosixPath("a"))
+    assert len(version or "") < 100_000
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("pom.xml", _OWN_POM.format("", "${" * 200_000)),
+        ("pnpm-lock.yaml", "a" * (4 << 20) + ":\n" + "  b:\n" * 10_000),
+    ],
+    ids=["pom", "pnpm"],
+)
+def test_a_lock_file_is_read_in_bounded_time(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / file).write_text(text)
+    started = time.process_time()
+    assert find_pin(tmp_path, {("", "boot"), ("npm", "b")}) is None
+    assert time.process_time() - started < 5
 
 
 def test_a_lock_file_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from kiwi_rag.consent import Allow
+from kiwi_rag.consent import Allow, is_local
 from kiwi_rag.embedding.endpoint import trusted_certificates
-from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, UsageError
+from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, SourceUnreadable, UsageError
 from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, parse_origin, python_package
 from kiwi_rag.sources.library.unpack import read_archive
 from kiwi_rag.sources.library.versions import parse_pep440
@@ -71,7 +71,7 @@ def download(
     if ecosystem not in _FINDERS:
         raise UsageError(f"{origin} is no package", hint="name one: npm:vite or pypi:fastapi")
     find = _FINDERS[ecosystem][0]
-    with tempfile.TemporaryDirectory(prefix="kiwi-") as folder, _client(allow) as client:
+    with tempfile.TemporaryDirectory(prefix="kiwi-") as folder, _client(allow, index_url(ecosystem, env)) as client:
         try:
             found = find(client, index_url(ecosystem, env), name, version)
         except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -93,13 +93,16 @@ def index_hosts(ecosystem: str) -> Sequence[str]:
     return [host, "files.pythonhosted.org"] if host == "pypi.org" else [host]
 
 
-def _client(allow: Allow) -> httpx.Client:
+def _client(allow: Allow, index: str) -> httpx.Client:
     """Return a client that asks before each request, those after a redirect included."""
     import httpx
 
     def ask(request: httpx.Request) -> None:
-        if request.url.scheme not in ("https", request.extensions["scheme"]):
+        asked = httpx.URL(index)
+        if request.url.scheme not in ("https", asked.scheme):
             raise DownloadFailed(f"{request.url.host} is not to be reached without encryption")
+        if is_local(request.url.host.rstrip(".")) and not is_local(asked.host):  # which needs no consent
+            raise DownloadFailed(f"{asked.host} leads to this machine itself")
         allow(request.url.host, "download", request.extensions["bytes"], None)
 
     hooks = {"request": [ask]}
@@ -112,7 +115,7 @@ def _receive(client: httpx.Client, url: str, what: str, size: int = 0, accept: s
 
     try:
         address = httpx.URL(url)
-        extensions = {"bytes": size, "scheme": address.scheme}
+        extensions = {"bytes": size}
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
         with client.stream("GET", address, headers=headers, extensions=extensions) as response:
             if response.status_code in (404, 410):
@@ -190,7 +193,7 @@ def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress
             file.write(part)
             advance = advance or progress(found.size)  # not before the consent
             advance(len(part))
-    if digest.hexdigest() != found.digest.lower():
+    if digest.hexdigest() != str(found.digest).lower():
         hint = "somebody may have changed it on its way: try another network"
         raise ArchiveRefused(f"the archive of {found.origin} has not the digest that the index names", hint=hint)
 
@@ -201,7 +204,7 @@ def _described(archive: Path, name: str, version: str) -> Package:
     (archive.parent / "PKG-INFO").write_bytes(data[:MAX_METADATA_BYTES])
     try:
         package = python_package(PathDistribution(archive.parent), name)
-    except (LookupError, TypeError, ValueError, UsageError) as error:
+    except (SourceUnreadable, UsageError) as error:
         raise ArchiveRefused(f"the archive of pypi:{name} has no valid metadata") from error
     if parse_pep440(package.version) != parse_pep440(version):
         raise ArchiveRefused(f"the archive of pypi:{name} is of version {package.version}, and not {version}")

@@ -16,6 +16,7 @@ MAX_BYTES = 32 << 20
 _MAX_DEPTH = 40
 Parse = Callable[[str, str, PurePosixPath], str | None]
 """Returns the version that a lock file (its text) names for a package, for the file at a path below its folder."""
+_LONGEST = 500  # characters of a key or a property that are looked at: a file can repeat them millions of times
 _VERSION = re.compile(r"\d[\w.+!-]{0,63}", re.ASCII)
 
 
@@ -86,7 +87,7 @@ def _pnpm(text: str, name: str, relative: PurePosixPath) -> str | None:
     is_direct = re.compile(rf"(?:importers\0(.+)\0)?\w*[dD]ependencies\0{re.escape(name)}(?:\0version)?")
     is_stored = re.compile(rf"packages\0/?{re.escape(name)}[@/](\d[^(_\0]*)[^\0]*")
     for indent, key, value in _ENTRY.findall(text):
-        above = [*(step for step in above if step[0] < len(indent)), (len(indent), key.strip("'\""))]
+        above = [*(step for step in above if step[0] < len(indent)), (len(indent), key[:_LONGEST].strip("'\""))]
         keys = "\0".join(step for _, step in above)
         if found := is_direct.fullmatch(keys):
             direct[found[1] or "."] = re.split(r"[(_]", value.strip("'\""))[0]
@@ -101,11 +102,11 @@ def _pom(text: str, name: str, _: PurePosixPath) -> str | None:
     if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities may expand to gigabytes
         raise ValueError("it has a document type")
     root = ElementTree.fromstring(re.sub(r'\sxmlns="[^"]*"', "", text, count=1))  # noqa: S314  # no entities, bounded
-    properties = {entry.tag: entry.text or "" for entry in root.iterfind("properties/*")}
+    properties = {entry.tag: (entry.text or "")[:_LONGEST] for entry in root.iterfind("properties/*")}
     for dependency in root.iter("dependency"):
         artifact, group, version = (dependency.findtext(tag) or "" for tag in ("artifactId", "groupId", "version"))
         if version and name in (artifact, f"{group}:{artifact}"):
-            return re.sub(r"\$\{([^}]+)\}", lambda match: properties.get(match[1], ""), version.strip())
+            return re.sub(r"\$\{([^}]+)\}", lambda match: properties.get(match[1], ""), version.strip()[:_LONGEST])
     return None
 
 

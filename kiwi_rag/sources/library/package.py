@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -109,7 +110,10 @@ def locate(origin: str, from_folder: Path) -> Package:
     """
     ecosystem, name, version = parse_origin(origin)
     if ecosystem == PATH:
-        return _at(from_folder / Path(name).expanduser())
+        try:
+            return _at(from_folder / Path(name).expanduser())
+        except RuntimeError as error:  # of expanduser, and of a ring of links
+            raise NotFound(f"{name[:200]!r} is no folder", hint="name a folder, npm:NAME or pypi:NAME") from error
     found = list((_npm if ecosystem == "npm" else _pypi)(name, from_folder))
     matching = [package for package in found if version in ("", package.version)]
     if not matching:
@@ -188,7 +192,23 @@ def _pypi(name: str, start: Path) -> Iterator[Package]:
 
 
 def python_package(found: Distribution, name: str, site: Path | None = None) -> Package:
-    """Return the package that the metadata of a distribution describes, installed in `site`."""
+    """Return the package that the metadata of a distribution describes, installed in `site`.
+
+    Raises
+    ------
+    SourceUnreadable
+        When its metadata cannot be parsed.
+    UsageError
+        When it has no valid version.
+    """
+    try:
+        return _python_package(found, name, site)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, csv.Error) as error:
+        message = f"the metadata of pypi:{name} in {site} cannot be parsed"
+        raise SourceUnreadable(message, hint="install it again") from error
+
+
+def _python_package(found: Distribution, name: str, site: Path | None) -> Package:
     metadata: Any = found.metadata
     urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
     # The repository's own address is mostly the shortest: others lead to its issues and releases.

@@ -27,6 +27,7 @@ MAX_BYTES = 100 << 20
 """Bytes of the documentation of one library."""
 MAX_UNPACKED = 1 << 30
 """Bytes of a whole archive, unpacked; most of it is skipped."""
+MAX_MEMBERS = 200_000
 
 
 def unpack(
@@ -76,7 +77,7 @@ def unpack(
 
 def _installed(package: Package) -> Mapping[str, int]:
     folder = package.folder or Path()
-    if not package.files:
+    if not package.files and not package.origin.startswith("pypi:"):  # whose folder other packages share
         return {file.path: file.size for file in walk(folder)}
     named = (path for path in package.files if is_nameable(path) and (folder / path).is_file())
     return {path: (folder / path).stat().st_size for path in named}
@@ -107,7 +108,9 @@ def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]
     """Yield the members of a gzipped tar file, as a stream: each can be read until the next one is taken."""
     try:
         with _Bounded(archive) as data, tarfile.open(fileobj=data, mode="r|") as tar:
-            for member in tar:
+            for count, member in enumerate(tar):
+                if count >= MAX_MEMBERS:
+                    raise ArchiveRefused(f"the archive has over {MAX_MEMBERS} entries")
                 yield tarfile.data_filter(member, str(archive.parent)), tar
     except tarfile.FilterError as error:
         raise ArchiveRefused(f"the archive is hostile: {error}", hint="report it to the index") from error

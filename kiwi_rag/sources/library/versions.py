@@ -126,7 +126,7 @@ def _named(libraries: Sequence[Library], query: str) -> tuple[list[Library], str
     head, _, tail = text.rpartition("/")
     options = [(text, ""), _split_version(text), (head, tail) if head else (text, "")]
     for name, version in options:
-        folded = name.lower()
+        folded = name.lower() or "/"  # a folder has no package, whose name is empty
         ids = {one.id for one in libraries if folded in (one.id, one.package and one.origin.lower(), *one.aliases)}
         ids = {folded} if folded in ids else ids
         if len(ids) > 1:
