@@ -207,6 +207,7 @@ async def _arguments(request: Request, tool: Tool) -> Mapping[str, Any]:
     body = await read_body(request, MAX_BODY)
     try:
         arguments = json.loads(body or b"{}")
+        json.dumps(arguments, ensure_ascii=False).encode()  # half a character could not be answered or recorded
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):

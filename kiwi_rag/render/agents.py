@@ -50,7 +50,7 @@ def parse_continuation(continuation: str, request: Mapping[str, Any]) -> int:
         When it is not a continuation, or belongs to another request.
     """
     begin, _, digests = continuation.partition(".")
-    if continuation and not (begin.isdecimal() and digests.startswith(f"{_digest(request)}.")):
+    if continuation and not (begin.isdecimal() and len(begin) < 20 and digests.startswith(f"{_digest(request)}.")):
         raise UsageError("continuation belongs to another request, or to another version", hint=_AGAIN)
     return int(begin or 0)
 

@@ -106,6 +106,12 @@ def test_what_is_no_library_of_this_user_is_not_found(reader: httpx.Client, admi
     assert len(ids(reader)) >= 3
 
 
+def test_half_a_character_is_refused(admin: httpx.Client) -> None:
+    for path, name in ((f"{ROOT}/docs", "libraryId"), (ROOT, "origin")):
+        answer = admin.post(path, content=json.dumps({name: "\ud800"}), headers={"Content-Type": "application/json"})
+        assert "not a JSON object" in error(answer, 400)
+
+
 def test_a_reader_changes_no_library(reader: httpx.Client) -> None:
     for method, path in (
         ("POST", ROOT), ("PUT", f"{ROOT}{QUAY}"), ("DELETE", f"{ROOT}{QUAY}"), ("DELETE", f"{ROOT}/docs"),

@@ -208,3 +208,12 @@ def test_prices_of_what_is_read_and_written(tmp_path: Path) -> None:
     assert usage.cost(replace(call, model="unknown")) is None
     assert usage.cost(replace(call, output_tokens=None)) is None
     assert usage.cost(replace(call, provider="ollama", model="x", tokens=None, output_tokens=None)) == 0.0
+
+
+async def test_what_needs_no_consent_does_not_go_through_a_proxy(
+    server: ChatServer, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert (await read(model(server, provider, tmp_path))).text == TEXT

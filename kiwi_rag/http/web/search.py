@@ -291,7 +291,7 @@ class Search(PageGroup):
 
     async def _answer(self, form: Form) -> ask.CitedAnswer:
         app, scope = self._app, form.get("scope", "") or EVERYTHING
-        libraries, searches = form.get("library", "").split(), list[ask.Search]()
+        libraries, searches = form.get("library", "").split()[:_MAX_LIBRARIES], list[ask.Search]()
         for name in self._names_in(scope, libraries):
             async with self._workspaces.scope(name) as index:
                 searches += [partial(self._search_in, name)] if index.is_indexed else []

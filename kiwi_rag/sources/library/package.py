@@ -110,10 +110,7 @@ def locate(origin: str, from_folder: Path) -> Package:
     """
     ecosystem, name, version = parse_origin(origin)
     if ecosystem == PATH:
-        try:
-            return _at(from_folder / Path(name).expanduser())
-        except RuntimeError as error:  # of expanduser, and of a ring of links
-            raise NotFound(f"{name[:200]!r} is no folder", hint="name a folder, npm:NAME or pypi:NAME") from error
+        return _at(from_folder / os.path.expanduser(name))  # noqa: PTH111  # Path raises where there is no such user
     found = list((_npm if ecosystem == "npm" else _pypi)(name, from_folder))
     matching = [package for package in found if version in ("", package.version)]
     if not matching:
