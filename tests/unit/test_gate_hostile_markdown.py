@@ -38,7 +38,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_document_of_short_lines_takes_seconds(unit: str) -> None:
     started = process_time()
     document("---\na: b\n---\n" + unit * (size(1 << 20, 8) // len(unit)))
-    assert process_time() - started < size(5_000, 8) / 1000
+    assert process_time() - started < size(5_000, 8) / 1000 + 0.5  # what is made at first use
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -46,7 +46,7 @@ def test_a_document_with_as_many_lines_as_are_read_takes_seconds(unit: str, line
     started = process_time()
     _, codes = document("---\na: b\n---\n" + unit * ((lines - 5) // unit.count("\n")))
     assert "document.large" not in codes
-    assert process_time() - started < size(10_000, 8) / 1000
+    assert process_time() - started < size(10_000, 8) / 1000 + 0.5
 
 
 @pytest.mark.usefixtures("lines")

@@ -138,7 +138,8 @@ def test_a_hostile_file_takes_time_by_its_length_alone(unit):
     secrets.spans(text)
     injection.spans(text, "a.mdx", "markdown")
     injection.spans(text, "a.txt", "text")
-    assert time.process_time() - started < size(2_500, 8) / 1000
+    # Half a second beside it: what is made at the first use counts, too, and quadratic time would be many seconds.
+    assert time.process_time() - started < size(2_500, 8) / 1000 + 0.5
 
 
 def test_thousands_of_hidden_places_end_the_file():
