@@ -138,7 +138,7 @@ async def watch(session: Session, app: Services, opened: Workspace) -> None:
     if nice := getattr(os, "nice", None):  # Windows has none
         nice(NICENESS)
     writer = await opened.writer(ask_passphrase)
-    await getattr(app.embed, "inner", app.embed).query("ready")  # load the model now; the cache would not load it
+    await app.embed.uncached.query("ready")  # load the model now; the cache would not load it
     embed = partial(opened.embed_missing, writer)
     outcomes = watching.watch(opened.config, partial(opened.update, writer, embed=False), embed)
     await session.report_until_stopped(f"watching {opened.config.root}", outcomes, partial(_report_outcome, session))

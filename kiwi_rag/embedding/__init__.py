@@ -48,6 +48,11 @@ class EmbeddingProvider(ABC):
         """The model's folder, or its server's address; empty if its files are not installed. Loads nothing."""
         return ""
 
+    @property
+    def uncached(self) -> EmbeddingProvider:
+        """The provider without the cache before it."""
+        return self
+
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector of shape ``(dimension,)`` a text, in order. Blocking; called in a worker thread.

@@ -85,6 +85,11 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         """The inner provider's."""
         return self.inner.place
 
+    @property
+    def uncached(self) -> EmbeddingProvider:
+        """The inner provider."""
+        return self.inner
+
     def encode(self, texts: Sequence[str]) -> Sequence[Vector]:
         """Return one vector a text, in order; only what the cache lacks goes to the inner provider.
 

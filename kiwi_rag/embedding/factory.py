@@ -19,7 +19,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kiwi_rag.consent import Allow
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider, VectorFile
 from kiwi_rag.embedding.onnx import OnnxEmbeddingProvider, SentenceTransformersEmbeddingProvider
@@ -28,6 +27,7 @@ from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailabl
 from kiwi_rag.model import Vector, sha256_hex
 
 if TYPE_CHECKING:
+    from kiwi_rag.consent import Allow
     from kiwi_rag.embedding.remote import RemoteEmbeddingProvider
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.weights import INT8_MODEL
 from kiwi_rag.errors import (
     EmbeddingError,
@@ -281,8 +280,7 @@ async def audit_index(
     RegistryRefused
         When the connection's role may read no vectors.
     """
-    if isinstance(writer.embed, CachedEmbeddingProvider):  # the stored vectors may come from this cache
-        writer = IngestContext(writer.gate, writer.embed.inner)
+    writer = IngestContext(writer.gate, writer.embed.uncached)  # the stored vectors may come from its cache
     fingerprint = str(writer.embed.fingerprint)
     async for indexed in _sample(to.store, fingerprint, sample):
         stored = await to.store.client.read_passages(indexed.digest, fingerprint)

@@ -195,10 +195,14 @@ class Services(ClosesOpened):
             model_dir=Path(s.embedding_model_dir).expanduser() if s.embedding_model_dir else None,
             threads=s.threads,
             servers=ServerOptions(**{f.name: getattr(s, f"embedding_{f.name}") for f in fields(ServerOptions)}),
-            allow=self.consent.require,
+            allow=self._require_consent,
         )
         self._opened.callback(provider.close)
         return provider
+
+    def _require_consent(self, host: str, purpose: str, size: int = 0, cost: float | None = None) -> None:
+        # Not `self.consent.require` itself: a model on this machine needs none of what that imports.
+        self.consent.require(host, purpose, size, cost)
 
     @cached_property
     def consent(self) -> Consents:

@@ -127,9 +127,9 @@ class Indexing(PageGroup):
         """Return how many passages a second the model embeds on this machine, measured once."""
         if not self._rate:
             await self._context.warm()
-            embed, texts = self._context.app.embed, [f"{number}. {5 * _SAMPLE}" for number in range(8)]
+            embed, texts = self._context.app.embed.uncached, [f"{number}. {5 * _SAMPLE}" for number in range(8)]
             started = time.monotonic()
-            await getattr(embed, "inner", embed).documents(texts)
+            await embed.documents(texts)
             self._rate = len(texts) / (time.monotonic() - started)
         return self._rate
 
@@ -205,7 +205,7 @@ def survey(root: Path, *, is_library: bool = False) -> Mapping[str, Any]:
 
 def estimate_cost(app: Services, size: int) -> float | None:
     """Return what embedding so many bytes costs in US dollars; None if the price is not known. Contacts no server."""
-    provider: Any = getattr(app.embed, "inner", app.embed)
+    provider: Any = app.embed.uncached
     first = getattr(provider, "servers", (provider,))[0]
     prices = UsageLog(app.settings.cache_path / "usage.jsonl", parse_prices(app.settings.embedding_prices))
     return prices.cost(RemoteCall(first.provider, first.model, 1, int(size / BYTES_A_TOKEN), 0.0))

@@ -70,8 +70,7 @@ class Stores(PageGroup):
 
     async def test(self, _form: Form) -> Done:
         """Embed a sentence with the model itself, without the cache."""
-        embed = self._app.embed
-        model = embed.inner if isinstance(embed, CachedEmbeddingProvider) else embed
+        model = self._app.embed.uncached
         started = time.perf_counter()
         (vector,) = await asyncio.to_thread(model.encode, [SENTENCE])
         took = (time.perf_counter() - started) * 1000
