@@ -4,6 +4,7 @@ Imports only the errors from Kiwi. Vectors are ``numpy.ndarray`` of ``float32``;
 that importing this package stays cheap.
 """
 
+from kiwi_rag.model.exchanges import Exchange as Exchange
 from kiwi_rag.model.items import Admission as Admission
 from kiwi_rag.model.items import Document as Document
 from kiwi_rag.model.items import EmbeddingRecord as EmbeddingRecord
