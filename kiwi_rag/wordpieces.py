@@ -20,7 +20,9 @@ from itertools import islice
 
 from kiwi_rag.model import Item, Passage
 
-PROSE_KINDS = frozenset({"", "section", "front-matter", "context", "drivers", "options", "decision", "consequences"})
+PROSE_KINDS = frozenset({
+    *("", "section", "front-matter", "context", "drivers", "options", "decision", "consequences", "message")
+})  # fmt: skip
 MAX_CONTEXT = 200
 """Characters of a passage's context."""
 _MAX_PART = 80

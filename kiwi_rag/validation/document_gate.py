@@ -76,7 +76,7 @@ def inspect_document(file: DocumentFile, policy: Policy) -> tuple[Document | Non
     # 1. Form, 2. Structure and 3. Metadata; 4. Permissions are for items only
     parsed = parse(file.path, text)
     # 6. Hidden instructions
-    if parsed.rendered is None or parsed.file_type not in injection.MARKDOWN:
+    if parsed.rendered is None or parsed.file_type not in {*injection.MARKDOWN, "exchange"}:
         text, removed = without_hidden(text, file.path, parsed.file_type)
         parsed = parse(file.path, text) if removed else parsed
         findings += removed
@@ -145,13 +145,13 @@ def _document(
 def _clean_rendered(parsed: ParsedDocument, path: str) -> tuple[ParsedDocument, list[Finding]]:
     """Return a rendered document without what its file's text did not show: steps 0, 5 and 6 over the rendered lines.
 
-    Entities and escapes are decoded there, and of MDX and notebooks the rendered lines are Markdown.
+    Entities and escapes are decoded there, and of MDX, notebooks and exchanges the rendered lines are Markdown.
     """
     if parsed.rendered is None:
         return parsed, []
     before = "\n".join(line.text for line in parsed.rendered)
     text, found = _without_unseen_and_secrets(before.encode("utf-8", "replace").decode(), path)
-    if parsed.file_type in {*injection.MARKDOWN, "notebook"}:
+    if parsed.file_type in {*injection.MARKDOWN, "notebook", "exchange"}:
         text, removed = without_hidden(text, path, "markdown")
         found += removed
     if text == before:

@@ -15,6 +15,7 @@ a text, or at its headings, and linear.
 | python | module, class, function |
 | every other of `CODE_TYPES` (TSX is typescript, JSX javascript) | module, class, method, function, field |
 | plantuml | diagram |
+| exchange | message |
 | text | text |
 """
 
@@ -38,12 +39,12 @@ FILE_TYPES = (
     *("markdown", "adr", "openapi", "asyncapi", "yaml", "json", *CODE_TYPES, "plantuml", "text"),
     *("rst", "html", "asciidoc", "notebook"),
 )
-WRITTEN = {"mdx": "markdown", "rst": "text", "html": "text", "asciidoc": "text", "notebook": "json"}
+WRITTEN = {"mdx": "markdown", "rst": "text", "html": "text", "asciidoc": "text", "notebook": "json", "exchange": "json"}
 """The forms whose readers do not see the lines of the file, and those in which these lines are read as they stand."""
 _MODULES = {"adr": "markdown", "json": "structured", "yaml": "structured"} | dict.fromkeys((*CODE_TYPES, "tsx"), "code")
 _NAMES = {
     **{"json": "JSON", "yaml": "YAML", "rst": "reStructuredText", "html": "HTML", "asciidoc": "AsciiDoc"},
-    **{"mdx": "MDX", "notebook": "a notebook"},
+    **{"mdx": "MDX", "notebook": "a notebook", "exchange": "an exchange"},
     **{"cpp": "C++", "csharp": "C#", "javascript": "JavaScript", "php": "PHP"},
     **{"sql": "SQL", "tsx": "TypeScript", "typescript": "TypeScript"},
 }
@@ -68,6 +69,7 @@ _FORMS = {
         "html": ".html .htm .xhtml",
         "asciidoc": ".adoc .asciidoc .asc",
         "notebook": ".ipynb",
+        "exchange": ".exchange",
         "typescript": ".ts .mts .cts",
         "tsx": ".tsx",
         "javascript": ".js .mjs .cjs .jsx .es6",
