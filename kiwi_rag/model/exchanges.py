@@ -54,7 +54,7 @@ class Exchange:
     def messages(self) -> tuple[tuple[str, str], ...]:
         """Speaker and message of the user and of the assistant, without empty ones."""
         named = (("user_name", "User", self.user_message), ("assistant_name", "Assistant", self.assistant_message))
-        return tuple((str(self.metadata.get(key) or name), text) for key, name, text in named if text)
+        return tuple((str(self.metadata.get(key) or name), text) for key, name, text in named if text.strip())
 
     @property
     def text(self) -> str:

@@ -257,7 +257,7 @@ def test_the_vector_store_section_is_understood(home: Path) -> None:
 @pytest.mark.parametrize("value", ["2", "yes please", "[true]"])
 def test_a_switch_is_true_or_false(home: Path, value: str) -> None:
     write(home, f"memory_dynamic_floor: {value}\n")
-    with pytest.raises(ConfigError, match="memory_dynamic_floor = .* is not valid: it must be"):
+    with pytest.raises(ConfigError, match=r"memory_dynamic_floor = .* is not valid: it must be"):
         resolve({"KIWI_HOME": str(home)})
 
 

@@ -326,9 +326,11 @@ class LocalVectorStore:
                 self._flush(connection)
 
     def _current(self, connection: Connection) -> Snapshot:
-        if self._snapshot is None or not self._snapshot.is_current(connection):
-            self._snapshot = Snapshot(connection)
-        return self._snapshot
+        snapshot, self._snapshot = self._snapshot, None  # one that fails half-way is not used again
+        if snapshot is None or not (snapshot.is_current(connection) or snapshot.extend(connection)):
+            snapshot = Snapshot(connection)
+        self._snapshot = snapshot
+        return snapshot
 
     def _finish(self) -> None:
         try:
