@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -82,20 +82,27 @@ class Memory(DocumentIndex):
         Settings, model and trust.
     of_user
         Take the user's memory, also in a project.
+    folder
+        The name of its folders; several memories may be side by side.
+    embed
+        The embedding provider, in place of the settings'.
     """
 
     kind = policy = TIER
     local_options: Mapping[str, Any] = MappingProxyType({"exact_limit": EXACT_LIMIT, "audit_digests": False})
 
-    def __init__(self, app: Services, *, of_user: bool = False) -> None:
+    def __init__(
+        self, app: Services, *, of_user: bool = False, folder: str = TIER, embed: EmbeddingProvider | None = None
+    ) -> None:
         self.is_of_user = of_user or app.project_dir is None
-        super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), TIER)
+        super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), folder)
+        self._embed = embed
         self._writer: IngestContext | None = None
 
     @cached_property
     def table(self) -> ExchangeTable:
         """The exchanges."""
-        table = ExchangeTable(self._app.own_folder(self._folder / TIER) / "exchanges.sqlite3")
+        table = ExchangeTable(self._app.own_folder(self._folder.joinpath(*self._below)) / "exchanges.sqlite3")
         self._opened.callback(table.close)
         return table
 
@@ -122,7 +129,7 @@ class Memory(DocumentIndex):
     @property
     def embed(self) -> EmbeddingProvider:
         """The model without the cache, which would keep digests of what was said."""
-        return self._app.embed.uncached
+        return self._embed or self._app.embed.uncached
 
     @property
     def source(self) -> MemorySource:
@@ -142,7 +149,7 @@ class Memory(DocumentIndex):
         """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left."""
         if self._writer is None or options.get("rebuild"):
             self._writer = replace(await super().writer(*args, **options), embed=self.embed)
-            folder = self._app.index_folder(self._folder, TIER)
+            folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
             await self._finish_forgetting()
             if await self._is_behind():
@@ -214,8 +221,10 @@ class Memory(DocumentIndex):
         found = await asyncio.to_thread(lambda: [Exchange.of(self.table.get(hit.ref.item_id)) for hit in reply.hits])
         return [Recollection(one, hit) for one, hit in zip(found, reply.hits, strict=True)], reply
 
-    async def forget(self, selection: Selection) -> Sequence[str]:
+    async def forget(self, selection: Selection, *, keep: bool = True) -> Sequence[str]:
         """Remove the exchanges that a selection names for good, from the table, the index and the disk; return ids.
+
+        With `keep` their ids are remembered, and not stored again.
 
         A process that is killed meanwhile leaves nothing half-forgotten: they are in no result from the first moment
         on, and the next use of the memory removes the rest.
@@ -229,7 +238,7 @@ class Memory(DocumentIndex):
         """
         if selection.is_empty:
             raise UsageError("nothing says which exchanges are to be forgotten", hint="kiwi memory forget --help")
-        ids = await asyncio.to_thread(self.table.begin_forgetting, selection)
+        ids = await asyncio.to_thread(partial(self.table.begin_forgetting, selection, keep=keep))
         await self._finish_forgetting()
         return ids
 
