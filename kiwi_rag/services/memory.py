@@ -7,6 +7,8 @@ folder that is named by a secret of the user, so that what comes with a cloned r
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import KiwiError, NotFound, StoreBusy, UsageError
+from kiwi_rag.errors import KiwiError, NotFound, UsageError
 from kiwi_rag.model import Exchange, Finding, ItemRef, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from kiwi_rag.sources.source import SyncReport
 
 TIER = "memory"
+CHECK_SECONDS = 60.0
+"""After so many seconds a search looks again for exchanges that are stored and not indexed."""
 EXACT_LIMIT = 500_000
 """Up to so many passages a search is a matrix product: forgetting rewrites Chroma's files whole."""
 _REFUSALS = {
@@ -98,6 +102,7 @@ class Memory(DocumentIndex):
         super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), folder)
         self._embed = embed
         self._writer: IngestContext | None = None
+        self._checked_at = -math.inf
 
     @cached_property
     def table(self) -> ExchangeTable:
@@ -152,10 +157,15 @@ class Memory(DocumentIndex):
             folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
             await self._finish_forgetting()
-            if await self._is_behind():
-                await self.update(self._writer)
+            await self._catch_up(self._writer)
             await self.expire()
         return self._writer
+
+    async def _catch_up(self, writer: IngestContext) -> None:
+        """Index what is stored and not indexed: its process was killed, or could not write to the index."""
+        if await self._is_behind():
+            await self.update(writer)
+        self._checked_at = time.monotonic()
 
     async def add(self, exchange: Exchange) -> AddedExchange:
         """Store one exchange, durable on return, and index it.
@@ -173,6 +183,8 @@ class Memory(DocumentIndex):
         cleaned, findings = await asyncio.to_thread(inspect_exchange, exchange)
         if cleaned is None:
             raise self._reject(exchange, findings)
+        with suppress(KiwiError):  # it is met again below
+            await self.writer()
         outcome = (await asyncio.to_thread(self.table.add, [cleaned]))[0]
         if outcome in _REFUSALS:
             raise self._reject(exchange, [_finding(exchange, outcome)])
@@ -208,9 +220,9 @@ class Memory(DocumentIndex):
 
         if not self.is_indexed and not await asyncio.to_thread(self.table.count):
             raise NotFound(f"{self.title} is empty", hint=hint or "kiwi memory import, or kiwi memory add --help")
-        if await self._is_behind():
-            with suppress(StoreBusy):  # another process is indexing them
-                await self.writer()
+        if time.monotonic() - self._checked_at > CHECK_SECONDS:
+            with suppress(KiwiError):  # it is searched as far as it is indexed, and the reply says so
+                await self._catch_up(await self.writer())
         searcher = Searcher([self.indexed_tier(hint)], self.embed, self._app.settings.deadline)
         reply = await searcher.search(query)
         return replace(reply, unfinished=reply.unfinished or await self._is_behind())
@@ -273,6 +285,7 @@ class Memory(DocumentIndex):
             content = content_of(exchange.path, exchange.canonical)
             await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
         except KiwiError as error:
+            self._checked_at = -math.inf
             return f"{error.message}; {self.index_command} indexes it"
         return ""
 
