@@ -13,6 +13,8 @@ from kiwi_rag.errors import UsageError
 SUFFIX = ".exchange"
 """The suffix of an exchange's path, by which its format is recognised."""
 NO_THREAD = "-"
+RECALLED_OPEN, RECALLED_CLOSE = "<recalled-memory>", "</recalled-memory>"
+"""What stands before and after memory that an agent was given, so that it is not remembered again as new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,16 @@ _TYPES: Mapping[str, Any] = {
 _EXAMPLE = (
     '{"id": "e1", "session_id": "s1", "user_message": "…", "assistant_message": "…", "timestamp": "2026-11-02T10:00Z"}'
 )
+
+
+def without_recalled(text: str) -> str:
+    """Return `text` without the blocks of recalled memory in it; one that is not closed ends with the text."""
+    kept, at = [], 0
+    while (begin := text.find(RECALLED_OPEN, at)) >= 0:
+        kept.append(text[at:begin])
+        end = text.find(RECALLED_CLOSE, begin)
+        at = end + len(RECALLED_CLOSE) if end >= 0 else len(text)
+    return "".join(kept) + text[at:]
 
 
 def session_path(session_id: str) -> str:
