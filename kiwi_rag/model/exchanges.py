@@ -98,7 +98,7 @@ class Exchange:
             raise UsageError("prior_exchange_ids of the exchange are not all texts", hint=_EXAMPLE)
         try:
             return cls(**values | {"timestamp": datetime.fromisoformat(str(values["timestamp"]))})
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise UsageError(f"the exchange cannot be read: {error}", hint=_EXAMPLE) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import SourceUnreadable, UsageError
-from kiwi_rag.model.exchanges import RECALLED_CLOSE, RECALLED_OPEN, without_recalled
+from kiwi_rag.model.exchanges import RECALLED_CLOSE, RECALLED_OPEN, Exchange, without_recalled
 from kiwi_rag.sources.memory import transcripts
 from kiwi_rag.sources.memory.transcripts import (
     Transcript,
@@ -214,6 +214,25 @@ def test_broken_lines_are_reported_and_those_around_them_read(claude: ClaudeTran
     assert str(batch.skipped[0]) == f"{claude.path}:2: the line is not JSON"
 
 
+def test_a_broken_line_has_its_number_in_the_file_after_a_later_reading_too(claude: ClaudeTranscript) -> None:
+    claude.write(claude.user("Q1"), claude.assistant("A1"), claude.user("Q2"))
+    position = read_transcript(claude.transcript, START).position
+    claude.write(b"{\n")
+    assert [line.line for line in read_transcript(claude.transcript, position).skipped] == [4]
+
+
+def test_the_report_of_broken_lines_has_a_limit(claude: ClaudeTranscript) -> None:
+    claude.write(b"{\n" * 3000, claude.user("Q"))
+    batch = read_transcript(claude.transcript, START, finished=True)
+    assert (len(batch.exchanges), len(batch.skipped)) == (1, transcripts.SKIPPED_LINES)
+
+
+def test_an_exchange_at_a_time_before_the_calendar_is_refused() -> None:
+    data = {"id": "e", "session_id": "s", "user_message": "", "assistant_message": ""}
+    with pytest.raises(UsageError, match="cannot be read"):
+        Exchange.of({**data, "timestamp": "0001-01-01T00:00:00+23:00"})
+
+
 @pytest.mark.parametrize("field", ["uuid", "timestamp", "sessionId"])
 @pytest.mark.parametrize("value", [7, "../../x y", "", {"a": 1}, "x" * 300])
 def test_a_message_without_an_id_or_a_time_is_skipped_with_its_answer(
@@ -227,6 +246,11 @@ def test_a_message_without_an_id_or_a_time_is_skipped_with_its_answer(
         return
     assert [(one.user_message, one.assistant_message) for one in batch.exchanges] == [("Q", "A"), ("Q2", "")]
     assert [line.line for line in batch.skipped] == [3]
+
+
+def test_a_time_before_the_calendar_is_no_time(claude: ClaudeTranscript) -> None:
+    claude.write(claude.user("bad", timestamp="0001-01-01T00:00:00+23:00"), claude.user("Q"))
+    assert said(claude) == [("Q", "")]
 
 
 def test_entries_of_wrong_types_are_no_messages(claude: ClaudeTranscript) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kiwi_rag.model import sha256_hex
@@ -94,8 +94,9 @@ def _id(value: object, what: str) -> str:
 
 def _time(value: object) -> datetime:
     try:
-        return datetime.fromisoformat(value if isinstance(value, str) else "")
-    except ValueError:
+        time = datetime.fromisoformat(value if isinstance(value, str) else "")
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise UnusableMessage("the message has no valid timestamp") from None
 
 

@@ -28,6 +28,8 @@ MESSAGE_CHARS = 200_000
 """Length from which a message is cut."""
 BATCH_EXCHANGES, BATCH_CHARS = 200, 4_000_000
 """What a batch ends at, whichever comes first."""
+SKIPPED_LINES = 1000
+"""How many lines of a batch are reported, at most."""
 _HEAD_BYTES = 1 << 20
 _CHECKED_BYTES = 4096
 
@@ -340,7 +342,8 @@ class _Reader:
         self._chars += len(answer) + len(message)
 
     def _skip(self, reason: str) -> None:
-        self.skipped.append(SkippedLine(str(self._transcript), self._line, reason))
+        if len(self.skipped) < SKIPPED_LINES:
+            self.skipped.append(SkippedLine(str(self._transcript), self._line, reason))
 
 
 class _UnusableLine(Exception):
