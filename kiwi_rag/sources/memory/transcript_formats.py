@@ -33,7 +33,7 @@ class UnusableMessage(Exception):
     """A message cannot be kept; the text says why."""
 
 
-class Format(NamedTuple):
+class TranscriptFormat(NamedTuple):
     """The format of one client's transcripts.
 
     Parameters
@@ -251,9 +251,9 @@ def _request(text: str) -> str:
     return text.partition(_CODEX_REQUEST)[2] or text if text.startswith(_CODEX_IDE) else text
 
 
-FORMATS: Mapping[str, Format] = {
-    "claude": Format("Claude Code", {"projects": "*/*.jsonl"}, _read_claude),
-    "codex": Format(
+FORMATS: Mapping[str, TranscriptFormat] = {
+    "claude": TranscriptFormat("Claude Code", {"projects": "*/*.jsonl"}, _read_claude),
+    "codex": TranscriptFormat(
         "Codex", {"sessions": "*/*/*/rollout-*.jsonl", "archived_sessions": "rollout-*.jsonl"}, _read_codex
     ),
 }
