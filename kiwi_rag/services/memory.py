@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import KiwiError, NotFound, UsageError
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, NotFound, StoreError, UsageError
 from kiwi_rag.model import Exchange, Finding, ItemRef, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
@@ -166,10 +166,12 @@ class Memory(DocumentIndex):
 
         With another model everything would have to be embedded again, which takes a command of its own.
         """
-        stored = (await self.tier.store.status()).fingerprint
-        if stored in ("", str(self.embed.fingerprint)) and await self._is_behind():
+        if await self._is_of_model() and await self._is_behind():
             await self.update(writer)
         self._checked_at = time.monotonic()
+
+    async def _is_of_model(self) -> bool:
+        return (await self.tier.store.status()).fingerprint in ("", str(self.embed.fingerprint))
 
     async def add(self, exchange: Exchange) -> AddedExchange:
         """Store one exchange, durable on return, and index it.
@@ -230,8 +232,10 @@ class Memory(DocumentIndex):
         if not self.is_indexed and not await asyncio.to_thread(self.table.count):
             raise NotFound(f"{self.title} is empty", hint=hint or "kiwi memory import, or kiwi memory add --help")
         if time.monotonic() - self._checked_at > CHECK_SECONDS:
-            with suppress(KiwiError):  # it is searched as far as it is indexed, and the reply says so
+            with suppress(StoreError, EmbeddingError):  # it is searched as far as it is indexed, and the reply says so
                 await self._catch_up(await self.writer())
+            if not await self._is_of_model():
+                raise FingerprintMismatch(f"{self.title} was indexed with another model", hint=self.index_command)
         searcher = Searcher([self.indexed_tier(hint)], self.embed, self._app.settings.deadline)
         reply = await searcher.search(query)
         return replace(reply, unfinished=reply.unfinished or await self._is_behind())
