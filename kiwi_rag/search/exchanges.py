@@ -1,0 +1,149 @@
+"""The ranking of a conversation memory: each message with its exchange, and with the exchanges before and after it.
+
+A message is found by its own score and by that of its exchange, as a passage of a document is (`kiwi_rag.search.
+passages`). What precedes or follows an answer often says what it is about, so an exchange gains by the better of its
+two neighbours among the candidates of its session. A message gains if the query names its speaker, and, where the query
+has a half-life, if it is recent. One leg alone, and the fusion of ranks, rank by these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import fmean, pstdev
+
+from kiwi_rag.lexical import max_term_score, query_terms
+from kiwi_rag.model import (
+    Candidate,
+    CollectionStatistics,
+    FusionMethod,
+    FusionWeights,
+    ItemState,
+    Passage,
+    SearchResult,
+)
+from kiwi_rag.search.passages import PassageChoice
+from kiwi_rag.search.ranking import ITEM_PARTS, Fusion, RankedHit, Recency, normalise_cosine, passage_legs
+from kiwi_rag.search.tier_query import collect_candidates
+
+# Chosen on one conversation of LoCoMo (conv-26; Maharana et al., ACL 2024), where everything from 0.3 to 0.7 differs by
+# less than the sampling error; docs/memory.md has the figures of others.
+WEIGHTS = FusionWeights(alpha=0.5, centroid=0.5, whole=0.5)
+NEIGHBOUR_SHARE = 0.5
+"""The share of a neighbour's score above that of the worst candidate that an exchange gains."""
+SPEAKER_BONUS = 0.02
+"""What a message gains if the query names its speaker."""
+RECENCY_BONUS = 0.1
+"""What a message gains that is written now; half of it after each half-life. No judged query asks for it."""
+
+
+@dataclass
+class ExchangeChoice(PassageChoice):
+    """The choice among the messages of a memory: of each exchange as many as the query's ``per_file``."""
+
+    @property
+    def fusion(self) -> FusionMethod:
+        """The query's; by ranks where the scores are only an order."""
+        return self.query.fusion if self.is_comparable else "rrf"
+
+    def is_close(self, model: str) -> bool | None:
+        """Return None: what a query without an answer scores here was not measured."""
+        return None
+
+    @property
+    def _tuned(self) -> FusionWeights:
+        return WEIGHTS
+
+    async def _read_state(self, hit: SearchResult) -> ItemState | None:
+        return ItemState(compared=False)  # there is no file
+
+    def _scored(self, statistics: CollectionStatistics) -> Iterator[RankedHit]:
+        hits = [hit for hit in collect_candidates(self.tier_queries) if self._is_wanted(hit.candidate)]
+        weights, is_convex = self.weights, self.fusion == "convex"
+        fusion = Fusion(weights, max_term_score(statistics), comparable=is_convex)
+        legs = zip(hits, *passage_legs(hits, fusion), strict=True)
+        alone = [self._scored_alone(hit, vectors, words) for hit, vectors, words in legs]
+        gains = neighbour_gains(alone) if is_convex and self.query.alpha not in (0, 1) else {}
+        half_life = self.query.half_life_days
+        recency = Recency(half_life, datetime.now(UTC)) if half_life else None
+        for hit in alone:
+            added = {"neighbours": gains.get(hit.candidate.ref.item_id, 0.0), "recency": 0.0}
+            if recency:
+                added["recency"] = RECENCY_BONUS * recency.factor(moment_of(hit.candidate))
+            yield replace(hit, score=hit.score + sum(added.values()), parts={**hit.parts, **added})
+
+    def _scored_alone(self, hit: RankedHit, vectors: float, words: float) -> RankedHit:
+        """Return a message with its score by itself and its exchange."""
+        candidate, alpha = hit.candidate, self.weights.alpha
+        speaker = SPEAKER_BONUS * names_speaker(self.query.text, candidate.passage)
+        parts = {
+            "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
+            **dict(zip(ITEM_PARTS, candidate.item, strict=True)), "vectors": vectors, "words": words,
+            "alpha": alpha, "speaker": speaker, "plan": hit.plan, "fusion": self.fusion,
+        }  # fmt: skip
+        return replace(hit, score=alpha * vectors + (1 - alpha) * words + speaker, parts=parts)
+
+    def _is_wanted(self, candidate: Candidate) -> bool:
+        """Whether an exchange is recent enough; stores compare only when it was signed, which is later."""
+        since = self.query.filters.since
+        return since is None or moment_of(candidate) >= since
+
+
+def moment_of(candidate: Candidate) -> datetime:
+    """Return when an exchange took place: its `last_modified`, or else when it was signed."""
+    try:
+        moment = datetime.fromisoformat(candidate.metadata["last_modified"])
+    except (KeyError, TypeError, ValueError):
+        return candidate.signed_at
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def names_speaker(query: str, message: Passage) -> bool:
+    """Whether a query has all words of the name of a message's speaker."""
+    name = query_terms(message.heading[-1]) if message.heading else ()
+    return bool(name) and set(name) <= set(query_terms(query))
+
+
+def neighbour_gains(hits: Sequence[RankedHit]) -> Mapping[str, float]:
+    """Return what each exchange gains by those before and after it among the candidates of its session.
+
+    That is a share of the better one's score, by its best message, above the lowest score of all.
+    """
+    best: dict[str, RankedHit] = {}
+    for hit in hits:
+        path = hit.candidate.ref.item_id
+        best[path] = max(best.get(path, hit), hit, key=lambda one: one.score)
+    gains, lowest = dict.fromkeys(best, 0.0), min((hit.score for hit in hits), default=0.0)
+    in_order = sorted(best.items(), key=lambda one: (_session(one[0]), moment_of(one[1].candidate), one[0]))
+    for one, other in pairwise(in_order):
+        if _session(one[0]) == _session(other[0]):
+            for (path, _), (_, hit) in ((one, other), (other, one)):
+                gains[path] = max(gains[path], NEIGHBOUR_SHARE * (hit.score - lowest))
+    return gains
+
+
+def above_floor(hits: Sequence[SearchResult], threshold: float, *, dynamic: bool) -> Sequence[SearchResult]:
+    """Return the hits, best first, down to a floor.
+
+    Parameters
+    ----------
+    threshold
+        The least similarity in [0, 1] of the best message of the exchange and the query, that is ``(cosine + 1) / 2``;
+        0 for none. Hits without a vector are kept.
+    dynamic
+        Whether hits are left out whose score is below the mean of all by more than their standard deviation.
+    """
+    kept = [
+        hit for hit in hits if (cosine := hit.parts["best_cosine"]) is None or normalise_cosine(cosine) >= threshold
+    ]
+    if not dynamic or len(kept) < 2:
+        return kept
+    scores = [hit.score for hit in kept]
+    least = fmean(scores) - pstdev(scores) - 1e-9  # of equal scores none is below
+    return [hit for hit in kept if hit.score >= least]
+
+
+def _session(path: str) -> str:
+    return path.partition("/")[0]
