@@ -47,7 +47,8 @@ class Collection(Generic[StoreT_co]):
     the ``.ai`` folder with the signed files, or the workspace's root; the registry has none. ``states`` is what is
     known of the files below it. ``monitor`` compares a registry's answers with its pinned state; other collections
     have none. ``yanked`` returns which versions any registry yanked. ``workspace`` is the name of the workspace that
-    the documents' statements have; empty for items.
+    the documents' statements have; empty for items. ``read`` returns the bytes of a document that is no file below
+    the root, and raises `FileNotFoundError`.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Collection(Generic[StoreT_co]):
     monitor: RegistryMonitor | None = None
     yanked: YankLookup = lambda _: frozenset()
     workspace: str = ""
+    read: Callable[[str], bytes] | None = None
 
     @property
     def local_index(self) -> LocalVectorStore | None:

@@ -79,6 +79,14 @@ class Settings:
     weaviate_url: str = _setting("", "https://… of a Weaviate server")
     weaviate_grpc_url: str = _setting("", "https://… of its gRPC interface; default: the same host, by its usual port")
     weaviate_api_key: str = _secret("API key of the Weaviate server")
+    memory_store: str = _setting("local", "store of conversation memories: local, qdrant, registry or weaviate")
+    memory_results: int = _setting(5, "number of exchanges that a search of a memory shows")
+    memory_neighbours: int = _setting(1, "exchanges that are added on each side of one that was found")
+    memory_floor: float = _setting(0.0, "lowest score of an exchange that is recalled, 0 to 1")
+    memory_dynamic_floor: bool = _setting(True, "leave out exchanges that score far below the best")
+    memory_strategy: str = _setting("default", "how a memory is searched: default, vectors, words or rrf")
+    memory_half_life_days: float = _setting(0.0, "days in which a memory's score halves with its age; 0: off")
+    memory_retention_days: float = _setting(0.0, "days after which an exchange is forgotten; 0: never")
     workspace_name: str = _setting("", "name of the workspace; default: from .ai/workspace.yaml, else the folder's")
     log_level: str = _setting("info", "lowest level that is logged: debug, info, warning or error")
 
@@ -129,7 +137,11 @@ _FOREIGN_KEYS: Mapping[str, str] = {
     "embedding_provider": "embedding_provider",
     "embedding_model": "embedding_model",
     "embedding_dimensions": "embedding_dimension",
-    "context_results": "limit",
+    "context_results": "memory_results",
+    "search_context_window": "memory_neighbours",
+    "similarity_threshold": "memory_floor",
+    "dynamic_threshold": "memory_dynamic_floor",
+    "retrieval_strategy": "memory_strategy",
 }
 
 # Variables of other programs → the setting that they stand for, and how their value is read; None: it is not used.
@@ -250,19 +262,22 @@ def _convert(name: str, value: Any, source: str) -> Any:
     setting_type: type = type(_FIELDS[name].default)
     is_within, allowed = _RANGES.get(name, (lambda _: True, ""))
     try:
-        if isinstance(value, (bool, list, dict)) or value is None:
+        if isinstance(value, (list, dict)) or value is None or isinstance(value, bool) > (setting_type is bool):
             raise ValueError(f"it must be a {setting_type.__name__}")
-        converted = setting_type(value)
+        converted = _SWITCHES[str(value).lower()] if setting_type is bool else setting_type(value)
         without_flag = name == "alpha" and source == "flag" and converted < 0  # -1 is for files; omit the flag instead
         if without_flag or not is_within(converted):
             shown = f"{converted:g}" if isinstance(converted, float) else converted
             raise ValueError(f"{name} {shown} is not {allowed}")
         return converted
-    except (ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, KeyError) as error:
+        error = ValueError("it must be true or false") if isinstance(error, KeyError) else error
         shown = "(hidden)" if _FIELDS[name].metadata["secret"] else repr(value)
         raise ConfigError(f"{source}: {name} = {shown} is not valid: {error}", hint="correct or remove it") from error
 
 
+_SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
+MEMORY_STRATEGIES = ("default", "vectors", "words", "rrf")
 # The range of a setting, as a condition and in words. The conditions are written so that NaN fulfils none of them.
 _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "deadline": (lambda seconds: 0 < seconds < math.inf, "a number above 0"),
@@ -271,7 +286,17 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "embedding_batch_texts": (lambda texts: 0 <= texts <= 2048, "between 0 and 2048"),
     "embedding_batch_tokens": (lambda tokens: tokens >= 0, "a number from 0 up"),
     "chat_provider": (lambda provider: provider in ("", *_REMOTE), "openai or ollama"),
-    "workspace_store": (lambda store: store in WORKSPACE_STORES, ", ".join(WORKSPACE_STORES)),
+    **dict.fromkeys(
+        ("workspace_store", "memory_store"), (lambda store: store in WORKSPACE_STORES, ", ".join(WORKSPACE_STORES))
+    ),
+    "memory_strategy": (lambda strategy: strategy in MEMORY_STRATEGIES, ", ".join(MEMORY_STRATEGIES)),
+    "memory_results": (lambda count: 1 <= count <= 50, "between 1 and 50"),
+    "memory_neighbours": (lambda count: 0 <= count <= 10, "between 0 and 10"),
+    "memory_floor": (lambda score: 0 <= score <= 1, "between 0 and 1"),
+    **dict.fromkeys(
+        ("memory_half_life_days", "memory_retention_days"),
+        (lambda days: 0 <= days < math.inf, "a number of days from 0 up"),
+    ),
     "log_level": (lambda level: level in ("debug", "info", "warning", "error"), "debug, info, warning or error"),
 }
 

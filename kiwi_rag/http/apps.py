@@ -72,9 +72,9 @@ class RequestServices(Services):
             raise Declined(OTHER_NETWORK)
         return self.shared._registry_store
 
-    def local_store(self, root: Path, *below: str) -> LocalVectorStore:
+    def local_store(self, root: Path, *below: str, **options: Any) -> LocalVectorStore:
         """Return a local store; it stays open."""
-        return self.shared.local_store(root, *below)
+        return self.shared.local_store(root, *below, **options)
 
     def file_states(self, folder: Path) -> FileStates:
         """Return what is known of files; it stays open."""

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kiwi_rag.chunking import split, split_document
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
-from kiwi_rag.errors import KeyUnavailable, SourceUnreadable
+from kiwi_rag.errors import KeyUnavailable, SourceUnreadable, UsageError
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
-from kiwi_rag.sources.source import FoundFile, content_of, read, root_of
+from kiwi_rag.sources.source import FoundFile, SourceContent, content_of, read, root_of
 from kiwi_rag.stores.base import SourceStamp, VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
@@ -124,6 +124,30 @@ async def store(
         await to.store.put([records])
     path = str(path_of(root_of(to), admission.ref))
     states_of(to).put([content_of(candidate).stamp(path, admission.digest, fingerprint_rules(to, writer))])
+
+
+async def ingest_document(
+    path: str, content: SourceContent, to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object]
+) -> Admission:
+    """Admit, split, embed and store one document that was read, and then its stamp in the collection.
+
+    Raises
+    ------
+    Rejected
+        With every finding.
+    """
+
+    def admit_it(file: DocumentFile) -> tuple[Admission, Sequence[Passage]]:
+        document, passages = writer.read_document(file, rules, to.policy, to.audit)
+        return writer.admit_document(document, passages, to.policy, to.audit), passages
+
+    rules = fingerprint_rules(to, writer, of_source)
+    if not isinstance(content.candidate, DocumentFile):
+        raise UsageError(f"{path} is an item, not a document", hint="kiwi add PATH")
+    admission, passages = await asyncio.to_thread(admit_it, content.candidate)
+    await to.store.put([await embed(admission, passages, writer)])
+    await asyncio.to_thread(states_of(to).put, [content.stamp(path, admission.digest, rules)])
+    return admission
 
 
 def states_of(to: Collection[VectorStore]) -> FileStates:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from html import escape
+from typing import Any, ClassVar
 from urllib.parse import quote, unquote
 
 from kiwi_rag.errors import UsageError
@@ -23,6 +26,8 @@ class Exchange:
     and ``thread_continuation_seq`` counts the sessions that continued it. ``metadata`` is JSON: ``user_name`` and
     ``assistant_name`` in it are the names of the speakers.
     """
+
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
 
     id: str
     session_id: str
@@ -43,13 +48,13 @@ class Exchange:
     @property
     def path(self) -> str:
         """Its path in the collection: session, thread and id."""
-        return f"{session_path(self.session_id)}/{_step(self.thread_id or NO_THREAD)}/{_step(self.id)}{SUFFIX}"
+        return f"{_step(self.session_id)}/{_step(self.thread_id or NO_THREAD)}/{_step(self.id)}{SUFFIX}"
 
     @property
     def messages(self) -> tuple[tuple[str, str], ...]:
         """Speaker and message of the user and of the assistant, without empty ones."""
         named = (("user_name", "User", self.user_message), ("assistant_name", "Assistant", self.assistant_message))
-        return tuple((str(self.metadata.get(key) or name), text) for key, name, text in named if text)
+        return tuple((str(self.metadata.get(key) or name), text) for key, name, text in named if text.strip())
 
     @property
     def text(self) -> str:
@@ -78,40 +83,45 @@ class Exchange:
             raise UsageError(f"exchange {self.id[:80]!r} cannot be written as JSON: {error}") from error
 
     @classmethod
-    def of(cls, data: object) -> Exchange:
-        """Return the exchange that `data` describes, of the form that `as_dict` returns.
+    def of(cls, data: bytes | str | Mapping[str, Any]) -> Exchange:
+        """Return the exchange that JSON describes, of the form that `as_dict` returns.
 
         Raises
         ------
         UsageError
             When a field is missing, unknown or of another type.
         """
-        if not isinstance(data, Mapping):
-            raise UsageError("an exchange is a JSON object", hint=_EXAMPLE)
-        values = {"thread_id": None, **data}
-        for name, kind in _TYPES.items():
-            if name in values and not isinstance(values[name], kind):
-                raise UsageError(f"{name} of the exchange has another type than it must have", hint=_EXAMPLE)
-        if not all(isinstance(one, str) for one in values.get("prior_exchange_ids", ())):
-            raise UsageError("prior_exchange_ids of the exchange are not all texts", hint=_EXAMPLE)
+        from pydantic import ValidationError
+        from pydantic_core import PydanticSerializationError, to_json
+
         try:
-            return cls(**values | {"timestamp": datetime.fromisoformat(str(values["timestamp"]))})
-        except (TypeError, ValueError, KeyError) as error:
-            raise UsageError(f"the exchange cannot be read: {error}", hint=_EXAMPLE) from error
+            found: Exchange = _reader().validate_json(to_json(data) if isinstance(data, Mapping) else data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"])) or "it"
+            raise UsageError(f"not an exchange: {where}: {first['msg']}", hint=_EXAMPLE) from None
+        except PydanticSerializationError as error:
+            raise UsageError(f"not an exchange: {error}", hint=_EXAMPLE) from error
+        return found
 
 
-_TYPES: Mapping[str, Any] = {
-    **dict.fromkeys(("id", "session_id", "user_message", "assistant_message", "timestamp", "thread_session_id"), str),
-    "thread_id": str | None, "prior_exchange_ids": list | tuple, "thread_continuation_seq": int, "metadata": Mapping,
-}  # fmt: skip
 _EXAMPLE = (
     '{"id": "e1", "session_id": "s1", "user_message": "…", "assistant_message": "…", "timestamp": "2026-11-02T10:00Z"}'
 )
 
 
-def session_path(session_id: str) -> str:
-    """Return the path below which a session's exchanges are."""
-    return _step(session_id)
+@cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Exchange)
+
+
+def path_pattern(session_id: str = "", thread_id: str = "") -> str:
+    """Return the pattern (`Filters.path`) of the paths of a session's or a thread's exchanges; empty for all."""
+    if thread_id:
+        return f"{_step(session_id) if session_id else '*'}/{_step(thread_id)}"
+    return _step(session_id) if session_id else ""
 
 
 def _step(name: str) -> str:
@@ -122,3 +132,20 @@ def _step(name: str) -> str:
 def id_of(path: str) -> str:
     """Return the id of the exchange at a path."""
     return unquote(path.rpartition("/")[2].removesuffix(SUFFIX))
+
+
+_RECALLED = re.compile(r"<recalled-memory\b.*?(?:</recalled-memory\s*>|\Z)", re.DOTALL | re.IGNORECASE)
+_MARK = re.compile(r"<(?=/?recalled-memory)", re.IGNORECASE)
+
+
+def mark_recalled(exchange: Exchange, text: str) -> str:
+    """Return the text of an exchange as an agent gets it: between marks, so that it is never remembered again."""
+    about = (
+        f'id="{escape(exchange.id)}" session="{escape(exchange.session_id)}" at="{exchange.timestamp:%Y-%m-%dT%H:%MZ}"'
+    )
+    return f"<recalled-memory {about}>\n{_MARK.sub('(', text)}\n</recalled-memory>"
+
+
+def without_recalled(text: str) -> str:
+    """Return a message without what was recalled; a mark that is not closed counts to the end."""
+    return _RECALLED.sub("", text) if "ecalled-" in text.lower() else text

@@ -60,7 +60,10 @@ def _read_file(item: VerifiedItem, workspace: Collection[VectorStore]) -> Docume
     KiwiError
         When it cannot be read, or one that it includes cannot.
     """
-    path, root = item.signed.path, root_of(workspace).resolve()
+    path = item.signed.path
+    if workspace.read is not None:
+        return DocumentFile(path, workspace.read(path))
+    root = root_of(workspace).resolve()
     data, _ = read_below(root, path, workspace.policy.max_bytes)
     names = item.signed.digests.keys() - {path}
     try:

@@ -372,14 +372,19 @@ class Services(ClosesOpened):
         StoreError
             When the folder ``vectors`` is a symbolic link.
         """
-        if (root / "vectors").is_symlink():  # a cloned repository may contain a link to another tier's folder
-            hint = f"rm {root / 'vectors'}"
-            raise StoreError(f"{root / 'vectors'} is a symbolic link, which Kiwi does not follow", hint=hint)
-        # One folder a user: the store sets aside an index whose owner token is another's.
-        return root.joinpath("vectors", sha256_hex(self.owner_token.encode())[:12], *below)
+        return self.own_folder(root / "vectors").joinpath(*below)
 
-    def local_store(self, root: Path, *below: str) -> LocalVectorStore:
+    def own_folder(self, folder: Path) -> Path:
+        """Return this user's folder in one that other users of a project have, too; raises as `index_folder`."""
+        if folder.is_symlink():  # a cloned repository may contain a link to another tier's folder
+            raise StoreError(f"{folder} is a symbolic link, which Kiwi does not follow", hint=f"rm {folder}")
+        # One folder a user: the store sets aside an index whose owner token is another's.
+        return folder / sha256_hex(self.owner_token.encode())[:12]
+
+    def local_store(self, root: Path, *below: str, **options: Any) -> LocalVectorStore:
         """Return this user's store below the ``.ai`` folder `root`, which is closed with these services.
+
+        `options` are those of `LocalVectorStore`.
 
         Raises
         ------
@@ -390,7 +395,7 @@ class Services(ClosesOpened):
 
         folder = self.index_folder(root, *below)
         if folder not in self._local:
-            store = self._local[folder] = LocalVectorStore(folder, self.owner_token)
+            store = self._local[folder] = LocalVectorStore(folder, self.owner_token, **options)
             self._opened.push_async_callback(store.close)
         return self._local[folder]
 

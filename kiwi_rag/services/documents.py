@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
@@ -46,11 +46,22 @@ class DocumentIndex(ClosesOpened):
 
     kind: str
     """The name of its tier."""
+    policy = "documents"
+    """The policy of a local index; that of a shared one is ``shared``."""
+    local_options: Mapping[str, Any] = {}
+    """Options of its local store."""
+    read: Callable[[str], bytes] | None = None
+    """Reads a document that is no file below the root."""
 
     def __init__(self, app: Services, folder: Path, *below: str) -> None:
         self._app = app
         self._folder, self._below = folder, below
         self._opened = AsyncExitStack()
+
+    @property
+    def store_kind(self) -> str:
+        """Where the index is: ``local``, or the kind of a store that others share."""
+        return self._app.settings.workspace_store
 
     @property
     @abstractmethod
@@ -85,19 +96,19 @@ class DocumentIndex(ClosesOpened):
     @property
     def is_shared(self) -> bool:
         """Whether several users read and write the index."""
-        return self._app.settings.workspace_store != "local"
+        return self.store_kind != "local"
 
     @cached_property
     def tier(self) -> Collection[VectorStore]:
         """The collection of the documents."""
-        settings, local = self._app.settings, self._app.local_store(self._folder, *self._below)
+        local = self._app.local_store(self._folder, *self._below, **self.local_options)
         store: VectorStore = local
-        folder, policy = local.folder, policy_of("documents")
+        folder, policy = local.folder, policy_of(self.policy)
         if self.is_shared:  # what was read for a local index says nothing about another one
             store, policy = self._shared_store(), policy_of("shared")
-            folder = folder.with_name(f"documents-{settings.workspace_store}-{self.name}")
-        states, about = self._app.file_states(folder), (self.read_trust, settings.registry_name, local.audit)
-        return Collection(self.kind, 0, store, policy, *about, self.root, states, workspace=self.name)
+            folder = folder.with_name(f"documents-{self.store_kind}-{self.name}")
+        about = self.read_trust, self._app.settings.registry_name, local.audit, self.root, self._app.file_states(folder)
+        return Collection(self.kind, 0, store, policy, *about, workspace=self.name, read=self.read)
 
     @cached_property
     def index_key(self) -> keys.SigningKey:
@@ -200,11 +211,11 @@ class DocumentIndex(ClosesOpened):
 
     def _check(self) -> None:
         """Raise an error when these documents cannot be indexed into this store."""
+        if not self.root.is_dir():
+            raise NotFound(f"{self.root} is not a folder", hint="put it back, or give the documents' folder")
 
     async def _prepare(self) -> None:
         """Create the folder of the index, ignored by git, and the embedded registry if the index is in it."""
-        if not self.root.is_dir():
-            raise NotFound(f"{self.root} is not a folder", hint="put it back, or give the documents' folder")
         if self._folder.is_symlink():
             raise StoreError(f"{self._folder} is a link, which Kiwi does not follow", hint=f"rm {self._folder}")
         vectors = self._folder / "vectors"
@@ -215,11 +226,11 @@ class DocumentIndex(ClosesOpened):
                 create_file(vectors / ".gitignore", _IGNORE, mode=0o644)
         except OSError as error:
             raise StoreError(f"cannot create {self._folder}: {error.strerror}") from error
-        if self._app.settings.workspace_store == "registry":
+        if self.store_kind == "registry":
             await self._app.prepare_registry()
 
     def _shared_store(self) -> VectorStore:
-        kind, name = self._app.settings.workspace_store, self.name
+        kind, name = self.store_kind, self.name
         store: VectorStore
         if kind == "registry":
             from kiwi_rag.stores.postgres import RegistryVectorStore
@@ -229,7 +240,7 @@ class DocumentIndex(ClosesOpened):
         else:
             if not getattr(self._app.settings, f"{kind}_url"):
                 hint = f"set KIWI_{kind.upper()}_URL=https://…"
-                raise ConfigError(f"workspace_store is {kind}, but {kind}_url is not set", hint=hint)
+                raise ConfigError(f"the store is {kind}, but {kind}_url is not set", hint=hint)
             try:
                 store = self._server_store(kind, name)
             except ImportError as error:
@@ -237,7 +248,7 @@ class DocumentIndex(ClosesOpened):
                 raise MissingExtra(f"an index in {kind.capitalize()} needs the extra {kind!r}", hint=hint) from error
         from kiwi_rag.services.remote import store_hosts
 
-        for host in store_hosts(self._app.settings):
+        for host in store_hosts(self._app.settings, kind):
             self._app.consent.require(host, "store")  # the store has not connected yet
         self._opened.push_async_callback(store.close)
         return store

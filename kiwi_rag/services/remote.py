@@ -48,13 +48,13 @@ def chat_model(settings: Settings, consent: Consents) -> chat.ChatModel | None:
     return chat.ChatModel(provider, model, endpoint, usage)
 
 
-def store_hosts(settings: Settings) -> Sequence[str]:
-    """Return the hosts of the documents' store; none, or a socket's folder, for one on this machine."""
-    if settings.workspace_store == "local":
+def store_hosts(settings: Settings, kind: str) -> Sequence[str]:
+    """Return the hosts of a store of documents; none, or a socket's folder, for one on this machine."""
+    if kind == "local":
         return []
     urls = {"qdrant": [settings.qdrant_url], "weaviate": [settings.weaviate_url, settings.weaviate_grpc_url]}
-    if settings.workspace_store in urls:
-        return [urlsplit(url).hostname or "" for url in urls[settings.workspace_store] if url]
+    if kind in urls:
+        return [urlsplit(url).hostname or "" for url in urls[kind] if url]
     if not settings.registry_url:
         return [urlsplit(settings.supabase_url).hostname or ""]
     from kiwi_rag.monitor.monitor import database_address

@@ -77,6 +77,7 @@ class Workspace(DocumentIndex):
         A shared index is written to only under a name that this user has set. A cloned repository could otherwise
         choose another workspace's name, and its files would replace that one's under this user's key.
         """
+        super()._check()
         if self._folder.resolve() == self._app.user_dir.resolve():
             hint = "index one repository at a time: kiwi workspace index ROOT"
             raise UsageError(f"{self._folder.parent} holds the user tier and cannot be a workspace", hint=hint)

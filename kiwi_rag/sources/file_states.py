@@ -21,7 +21,7 @@ from typing import TypeVar
 from kiwi_rag.errors import StoreError
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.storage.atomic import make_derived_folder
-from kiwi_rag.storage.sqlite import DerivedDatabase, transaction, translate_sqlite_errors
+from kiwi_rag.storage.sqlite import DerivedDatabase, transaction, translate_sqlite_errors, truncate_log
 from kiwi_rag.stores.base import SourceStamp
 
 
@@ -87,6 +87,11 @@ class FileStates:
         self._write(
             "INSERT OR REPLACE INTO stamps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [astuple(one) for one in stamps]
         )
+
+    def erase(self, paths: Iterable[str]) -> None:
+        """Remove the stamps of files, and leave no byte of them on the disk."""
+        self._write("DELETE FROM stamps WHERE path = ?", [(path,) for path in paths])
+        self._use(lambda connection: truncate_log(connection, self.path))
 
     def delete(self, path: str) -> None:
         """Remove a file's stamp, if there is one."""

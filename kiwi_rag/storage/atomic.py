@@ -233,6 +233,12 @@ def make_derived_folder(folder: Path) -> None:
     create_file(folder / ".gitignore", b"*\n", mode=0o644)
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder as `make_derived_folder` does, which its owner alone can read."""
+    make_derived_folder(folder)
+    folder.chmod(0o700)
+
+
 def acquire_lock(path: Path, seconds: float, busy: Callable[[], KiwiError]) -> AbstractContextManager[Any]:
     """Lock the file at `path`, and return what unlocks it at the end of a ``with`` block.
 

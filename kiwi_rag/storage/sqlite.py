@@ -11,6 +11,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -22,6 +23,7 @@ from kiwi_rag.errors import StoreBusy, StoreError, StoreFull, UsageError
 _log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 5.0
+TRUNCATE_SECONDS = 30.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _INACCESSIBLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PERM)
@@ -48,9 +50,12 @@ def connect(
         cost the newest commits, never the file (SQLite's documentation of both).
     """
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     with closed_on_error(connection):
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA foreign_keys = ON")
+        # What is deleted is overwritten. Some builds of SQLite have it as their default, a memory needs it everywhere.
+        connection.execute("PRAGMA secure_delete = ON")
         if readonly:
             connection.execute("PRAGMA query_only = ON")
         else:
@@ -124,6 +129,22 @@ def translate_sqlite_errors(
         if hint := _HINTS.get(result_code(error)):
             raise StoreError(f"cannot use {name} {path}: {error}", hint=hint) from error
         raise damaged(error) from error
+
+
+def truncate_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Empty the write-ahead log of a database, so that what was deleted is nowhere on the disk.
+
+    Raises
+    ------
+    StoreBusy
+        When another process reads the database for half a minute.
+    """
+    deadline = time.monotonic() + TRUNCATE_SECONDS
+    while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+        if time.monotonic() > deadline:
+            message = f"{path} is being read for over {TRUNCATE_SECONDS:.0f} s, so its log cannot be emptied"
+            raise StoreBusy(message, hint="stop the other program and run the command again")
+        time.sleep(0.05)
 
 
 def result_code(error: BaseException) -> int:

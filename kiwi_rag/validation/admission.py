@@ -44,6 +44,7 @@ _POLICIES = (
     Policy("registry", max_age=timedelta(days=365), received_now=True),
     Policy("documents", max_bytes=8 << 20),
     Policy("shared", received_now=True, max_bytes=8 << 20),
+    Policy("memory", max_bytes=4 << 20),
 )
 POLICIES: Mapping[str, Policy] = MappingProxyType({policy.name: policy for policy in _POLICIES})
 """The policies by tier. A tier without one admits nothing."""

@@ -243,6 +243,13 @@ def without_hidden(text: str, path: str, file_type: str) -> tuple[str, list[Find
     return _redacted(text, [span for span in injection.spans(text, path, file_type) if span.finding.is_error], HIDDEN)
 
 
+def clean_text(text: str, path: str) -> tuple[str, list[Finding]]:
+    """Return Markdown that is no file after steps 0, 5 and 6: without what is not seen, credentials and hidden text."""
+    text, found = _without_unseen_and_secrets(text.encode("utf-8", "replace").decode(), path)
+    text, hidden = without_hidden(text, path, "markdown")
+    return text, [*found, *hidden]
+
+
 def _redacted(text: str, spans: Sequence[Span], replacement: str) -> tuple[str, list[Finding]]:
     """Return `text` with each span replaced, and warnings: the first ones, and the last one.
 

@@ -244,18 +244,32 @@ def test_the_vector_store_section_is_understood(home: Path) -> None:
     write(
         home,
         "vector_store:\n  embedding_provider: ollama\n  embedding_model: nomic-embed-text\n"
-        "  embedding_dimensions: 768\n  context_results: 7\n",
+        "  embedding_dimensions: 768\n  context_results: 7\n  search_context_window: 3\n"
+        "  similarity_threshold: 0.7\n  dynamic_threshold: false\n  retrieval_strategy: rrf\n",
     )
     settings = resolve({"KIWI_HOME": str(home)}).settings
     assert settings.embedding_provider == "ollama"
     assert settings.embedding_model == "nomic-embed-text"
-    assert (settings.embedding_dimension, settings.limit) == (768, 7)
+    assert (settings.embedding_dimension, settings.memory_results, settings.memory_neighbours) == (768, 7, 3)
+    assert (settings.memory_floor, settings.memory_dynamic_floor, settings.memory_strategy) == (0.7, False, "rrf")
+
+
+@pytest.mark.parametrize("value", ["2", "yes please", "[true]"])
+def test_a_switch_is_true_or_false(home: Path, value: str) -> None:
+    write(home, f"memory_dynamic_floor: {value}\n")
+    with pytest.raises(ConfigError, match=r"memory_dynamic_floor = .* is not valid: it must be"):
+        resolve({"KIWI_HOME": str(home)})
+
+
+@pytest.mark.parametrize(("written", "meant"), [("false", False), ("OFF", False), ("1", True), ("true", True)])
+def test_a_switch_is_read_from_the_environment(home: Path, written: str, meant: bool) -> None:
+    environ = {"KIWI_HOME": str(home), "KIWI_MEMORY_DYNAMIC_FLOOR": written}
+    assert resolve(environ).settings.memory_dynamic_floor is meant
 
 
 IDLE = [
-    "enabled", "backend", "path", "collection_name", "search_context_window", "similarity_threshold",
-    "dynamic_threshold", "retrieval_strategy", "chunking_strategy", "chunk_size", "chunk_overlap", "max_chunk_size",
-    "preserve_sentence_boundaries", "colour",
+    "enabled", "backend", "path", "collection_name", "chunking_strategy", "chunk_size", "chunk_overlap",
+    "max_chunk_size", "preserve_sentence_boundaries", "colour",
 ]  # fmt: skip
 
 

@@ -89,6 +89,6 @@ def test_both_hosts_of_weaviate_need_consent(services: Services) -> None:
     environment = {"KIWI_WORKSPACE_STORE": "weaviate", "KIWI_WEAVIATE_URL": "https://rest.example",
                    "KIWI_WEAVIATE_GRPC_URL": "https://grpc.example:443"}  # fmt: skip
     app = Services.open({"HOME": str(services.cwd.parent), **environment}, services.cwd)
-    assert store_hosts(app.settings) == ["rest.example", "grpc.example"]
+    assert store_hosts(app.settings, "weaviate") == ["rest.example", "grpc.example"]
     with pytest.raises(ConsentRequired, match=r"rest\.example"):
         _ = Workspace(app).tier

@@ -231,5 +231,5 @@ def what_leaves(app: Services, downloads: Sequence[str] = ()) -> Sequence[tuple[
     places = [] if app.settings.embedding_provider in LOCAL_PROVIDERS else app.embed.place.split(", ")
     hosts = [("embedding", urlsplit(place).hostname or "") for place in places]
     hosts += [("download", host) for host in downloads]
-    hosts += [("store", host) for host in store_hosts(app.settings)]
+    hosts += [("store", host) for host in store_hosts(app.settings, app.settings.workspace_store)]
     return [(purpose, host) for purpose, host in hosts if not is_local(host)]

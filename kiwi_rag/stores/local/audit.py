@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,11 +24,14 @@ class SqliteAuditLog:
     """The append-only, hash-chained log in the catalog. SQLite serialises the appends.
 
     Each append is a short transaction without the writer's lock, so readers append too. `borrow` yields a connection to
-    the catalog, for one thread at a time.
+    the catalog, for one thread at a time. Without `digests` the records have none: of what may have to be forgotten,
+    one would confirm a guess.
     """
 
-    def __init__(self, borrow: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
-        self._borrow = borrow
+    def __init__(
+        self, borrow: Callable[[], AbstractContextManager[sqlite3.Connection]], *, digests: bool = True
+    ) -> None:
+        self._borrow, self._digests = borrow, digests
 
     def append(self, event: AuditEvent, /) -> None:
         """Append a record, durable when this returns."""
@@ -41,7 +44,8 @@ class SqliteAuditLog:
         with self._borrow() as connection, transaction(connection):
             head = _head(connection)
             for event in events:
-                record = seal_record(head, timestamp(datetime.now(UTC)), event)
+                kept = event if self._digests else replace(event, digest="")
+                record = seal_record(head, timestamp(datetime.now(UTC)), kept)
                 details = json.dumps(dict(record.details), ensure_ascii=False)
                 insert(connection, "audit", asdict(record) | {"details": details})
                 head = AuditHead(record.seq, record.hash)

@@ -32,6 +32,8 @@ SELECT i.item_key FROM items i WHERE
     AND (:tag_count = 0 OR :tag_count = (
         SELECT count(*) FROM tags t WHERE t.item_key = i.item_key AND t.tag IN (SELECT value FROM json_each(:tags))))
 """
+MERGE_POSTINGS = "INSERT INTO postings (postings) VALUES ('optimize')"
+"""FTS5 marks what is deleted, and drops it when it merges its segments."""
 INSERT_POSTING = "INSERT INTO postings (rowid, terms) VALUES (?, ?)"
 REBUILD = "index again with one model: kiwi index --rebuild"
 _SELECT = "SELECT i.*, (SELECT count(*) FROM passages p WHERE p.item_key = i.item_key) AS passages FROM items i WHERE"
@@ -184,6 +186,12 @@ def remove_item(connection: sqlite3.Connection, ref: ItemRef) -> bool:
     if row is not None:
         remove_keys(connection, [row["item_key"]])
     return row is not None
+
+
+def remove_items(connection: sqlite3.Connection, refs: Iterable[ItemRef]) -> None:
+    """Remove items of any version, as `remove_item` does."""
+    rows = (connection.execute(_GET, ref.key).fetchone() for ref in refs)
+    remove_keys(connection, [row["item_key"] for row in rows if row is not None])
 
 
 def remove_keys(connection: sqlite3.Connection, item_keys: Sequence[int]) -> None:

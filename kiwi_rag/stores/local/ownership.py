@@ -174,6 +174,8 @@ class WriterLock:
 
 
 def _this_process() -> dict[str, object]:
-    command = " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])[:200]
+    command = " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:3]])[
+        :200
+    ]  # an argument after these may be a text
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "command": command, "host": socket.gethostname(), "since": since}

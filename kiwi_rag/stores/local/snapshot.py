@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     Posting = tuple[Rows, NDArray[np.float64]]
 
 MAX_CACHED_TERMS = 4096
+MAX_ADDED = 2_000
+"""Passages by which a snapshot is extended; with more it is read anew."""
 MAX_CACHED = 20_000  # items, and passages
 Shared = tuple[tuple[ItemRef, str, str], tuple[Mapping[str, Any], str, datetime]]
 """What all candidates of an item have in common: the fields of `Candidate` before and after those of the passage."""
@@ -36,6 +39,7 @@ WHERE term >= :first AND term < :after AND length(term) BETWEEN :least AND :most
     AND (substr(term, 1, length(:begin)) = :begin OR substr(term, -length(:end)) = :end OR term = :swapped)
 ORDER BY doc DESC, term LIMIT :limit
 """
+_ADDED = "SELECT passage_key, item_key, length FROM passages WHERE passage_key > ? ORDER BY item_key, ordinal"
 _ALL_VECTORS = "SELECT passage_key, vector FROM vectors ORDER BY passage_key"
 _SOME_VECTORS = """
 SELECT passage_key, vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?)) ORDER BY passage_key
@@ -72,7 +76,7 @@ class Snapshot:
         self._read_items: dict[int, Shared] = {}
         self._read_passages: dict[int, Passage] = {}
         self.embedded = self._rows_with_vectors(connection)
-        self._matrix: Matrix | None = None
+        self._matrix: _GrowingMatrix | None = None
         self._postings: dict[str, Posting] = {}
 
     def __len__(self) -> int:
@@ -81,6 +85,53 @@ class Snapshot:
     def is_current(self, connection: sqlite3.Connection) -> bool:
         """Whether `connection` still sees this generation."""
         return self.state == state(connection)
+
+    def extend(self, connection: sqlite3.Connection) -> bool:
+        """Add the passages that `connection` sees since this generation; False if something else was changed.
+
+        What was read is kept, so that a search after a small write costs as much as one before it.
+        """
+        last = int(self.keys[-1]) if len(self) else 0
+        added = np.array(_execute(connection, _ADDED, last).fetchall(), dtype=np.int64).reshape(-1, 3)
+        total = len(self) + len(added)
+        # Keys are never used again: if the count is right, none of the old passages was removed.
+        is_other = self.state.partition("/")[0] != state(connection).partition("/")[0]
+        if is_other or not len(self) or not 0 < len(added) <= MAX_ADDED or int(meta(connection, "passages")) != total:
+            return False
+        if int(meta(connection, "vectors")) != total or not self.embedded.all():
+            return False
+        self._append(connection, added)
+        self.state = state(connection)
+        return True
+
+    def _append(self, connection: sqlite3.Connection, added: NDArray[np.int64]) -> None:
+        """Add passages, which are given by item and ordinal, and extend what was read."""
+        count, order = len(self), np.argsort(added[:, 0])
+        self._by_item = np.concatenate([self._by_item, count + np.argsort(order)])
+        self._item_order = np.concatenate([self._item_order, added[:, 1]])
+        items = distinct(added[:, 1])
+        self._items = np.concatenate([self._items, items])
+        self._norms = np.concatenate([self._norms, np.full(len(items), np.nan)])
+        added = added[order]
+        self.keys = np.concatenate([self.keys, added[:, 0]])
+        self.item_keys = np.concatenate([self.item_keys, added[:, 1]])
+        self.lengths = np.concatenate([self.lengths, added[:, 2].astype(np.float64)])
+        self.embedded = np.ones(len(self), bool)
+        if self._matrix is not None:
+            keys = json.dumps(added[:, 0].tolist())
+            self._matrix.append(_stack(_execute(connection, _SOME_VECTORS, keys), self.dimension, added[:, 0]))
+        self._extend_postings(connection, added[:, 0])
+
+    def _extend_postings(self, connection: sqlite3.Connection, keys: Rows) -> None:
+        found: dict[str, list[tuple[int, int]]] = {}
+        for row, key in enumerate(keys.tolist(), start=len(self) - len(keys)):
+            terms = _execute(connection, "SELECT terms FROM postings WHERE rowid = ?", key).fetchone()[0]
+            for term, count in Counter(terms.split(" ")).items():
+                found.setdefault(term, []).append((row, count))
+        for term in found.keys() & self._postings.keys():
+            rows, counts = zip(*found[term], strict=True)
+            before = self._postings[term]
+            self._postings[term] = np.concatenate([before[0], rows]), np.concatenate([before[1], counts])
 
     def _rows_with_vectors(self, connection: sqlite3.Connection) -> NDArray[np.bool_]:
         """Return which rows have a vector."""
@@ -92,13 +143,13 @@ class Snapshot:
     def matrix(self, connection: sqlite3.Connection) -> Matrix:
         """Return all vectors, of shape ``(rows, dimension)``, zeros where there is none; they are read once."""
         if self._matrix is None:
-            self._matrix = _stack(_execute(connection, _ALL_VECTORS), self.dimension, self.keys)
-        return self._matrix
+            self._matrix = _GrowingMatrix(_stack(_execute(connection, _ALL_VECTORS), self.dimension, self.keys))
+        return self._matrix.rows
 
     def vectors(self, connection: sqlite3.Connection, rows: Rows) -> Matrix:
         """Return the vectors of some distinct rows, in their order, zeros where there is none."""
         if self._matrix is not None:
-            return self._matrix[rows]
+            return self._matrix.rows[rows]
         keys = self.keys[rows]
         stored = _execute(connection, _SOME_VECTORS, json.dumps(keys.tolist()))
         # SQLite gives them by key, that is by row number. The rank of each row is its place there.
@@ -160,6 +211,22 @@ class Snapshot:
         return norms
 
 
+class _GrowingMatrix:
+    """A matrix to which rows are added without copying those that it has, as long as there is room for them."""
+
+    def __init__(self, rows: Matrix) -> None:
+        self.rows = self._room = rows
+
+    def append(self, added: Matrix) -> None:
+        """Add rows at the end."""
+        count = len(self.rows)
+        if count + len(added) > len(self._room):
+            self._room = np.empty((count + count // 8 + len(added) + 64, self.rows.shape[1]), np.float32)
+            self._room[:count] = self.rows
+        self._room[count : count + len(added)] = added
+        self.rows = self._room[: count + len(added)]
+
+
 def _complete(
     connection: sqlite3.Connection,
     cache: dict[int, _Cached],
@@ -214,7 +281,7 @@ def distinct(ordered: Rows) -> Rows:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
-def _execute(connection: sqlite3.Connection, statement: str, *parameters: str) -> sqlite3.Cursor:
+def _execute(connection: sqlite3.Connection, statement: str, *parameters: str | int) -> sqlite3.Cursor:
     # Tuples instead of `sqlite3.Row`, which NumPy takes several times as long to read.
     cursor = connection.cursor()
     cursor.row_factory = None

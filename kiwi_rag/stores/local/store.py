@@ -23,7 +23,7 @@ from kiwi_rag.model import (
     StoreQuery,
     Vector,
 )
-from kiwi_rag.storage.sqlite import transaction
+from kiwi_rag.storage.sqlite import transaction, truncate_log
 from kiwi_rag.stores.base import (
     Capabilities,
     StoreStatus,
@@ -63,14 +63,17 @@ class LocalVectorStore:
         unfiltered searches.
     wait_seconds
         How long a second writer waits before `StoreBusy`.
+    audit_digests
+        Whether the audit log names the digests of statements.
     """
 
     capabilities = Capabilities("local")
     """It keeps one version of an item."""
 
     def __init__(
-        self, folder: Path, owner_token: str, *, exact_limit: int = EXACT_LIMIT, wait_seconds: float = WAIT_SECONDS
-    ) -> None:
+        self, folder: Path, owner_token: str, *, exact_limit: int = EXACT_LIMIT, wait_seconds: float = WAIT_SECONDS,
+        audit_digests: bool = True,
+    ) -> None:  # fmt: skip
         self.folder = folder
         self._exact_limit = exact_limit
         ownership = Ownership(folder, owner_token)
@@ -82,7 +85,7 @@ class LocalVectorStore:
         self._wrote = False
         self._waiting: list[_Waiting] = []
         self._reader: asyncio.Task[None] | None = None
-        self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"))
+        self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"), digests=audit_digests)
         """The audit log; blocking, and independent of the writer's lock."""
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
@@ -138,6 +141,18 @@ class LocalVectorStore:
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay recorded. Return whether it was there."""
         return await _in_thread(self._writing, lambda c: catalog.remove_item(c, ref))
+
+    async def erase(self, refs: Sequence[ItemRef]) -> None:
+        """Remove documents and leave no byte of them on the disk: of texts, words and vectors.
+
+        Raises
+        ------
+        StoreBusy
+            When another process writes, or reads for half a minute.
+        StoreError
+            When Chroma cannot be rebuilt, or the catalog cannot be written. It may be repeated.
+        """
+        await asyncio.to_thread(self._erase, refs)
 
     async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
         """Return an item with all or some of its files; None when it is not there in that version."""
@@ -293,6 +308,16 @@ class LocalVectorStore:
             for admission, passages in entries:
                 catalog.put_item(connection, admission, passages, fingerprint)
 
+    def _erase(self, refs: Sequence[ItemRef]) -> None:
+        with self._lock:
+            with self._writing() as connection:
+                catalog.remove_items(connection, refs)
+                connection.execute(catalog.MERGE_POSTINGS)
+            with self._session.borrow("write") as connection:
+                if self._chroma_for(connection):
+                    self._rebuild_chroma(connection)
+                truncate_log(connection, self._session.path)
+
     def _update_chroma(self) -> None:
         with self._existing(self._reading) as connection:
             has_chroma = self._chroma_for(connection) is not None
@@ -301,9 +326,11 @@ class LocalVectorStore:
                 self._flush(connection)
 
     def _current(self, connection: Connection) -> Snapshot:
-        if self._snapshot is None or not self._snapshot.is_current(connection):
-            self._snapshot = Snapshot(connection)
-        return self._snapshot
+        snapshot, self._snapshot = self._snapshot, None  # one that fails half-way is not used again
+        if snapshot is None or not (snapshot.is_current(connection) or snapshot.extend(connection)):
+            snapshot = Snapshot(connection)
+        self._snapshot = snapshot
+        return snapshot
 
     def _finish(self) -> None:
         try:

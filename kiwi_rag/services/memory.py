@@ -1,0 +1,290 @@
+"""A conversation memory, wired: the table of its exchanges, and the index that is made from it.
+
+There is one for each project, and one for the user. Both are of this user on this machine alone: their files lie in a
+folder that is named by a secret of the user, so that what comes with a cloned repository is never read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kiwi_rag.errors import KiwiError, NotFound, StoreBusy, UsageError
+from kiwi_rag.model import Exchange, Finding, ItemRef, ItemType, SearchQuery, SearchReply, SearchResult
+from kiwi_rag.services import Services
+from kiwi_rag.services.documents import DocumentIndex
+from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection
+from kiwi_rag.sources.memory.source import MemorySource, content_of
+from kiwi_rag.storage.atomic import make_private
+from kiwi_rag.validation.audit import AuditEvent
+
+if TYPE_CHECKING:
+    from kiwi_rag.embedding import EmbeddingProvider
+    from kiwi_rag.ingest import IngestContext
+    from kiwi_rag.ingest.sync import Callbacks
+    from kiwi_rag.sources.source import SyncReport
+
+TIER = "memory"
+EXACT_LIMIT = 500_000
+"""Up to so many passages a search is a matrix product: forgetting rewrites Chroma's files whole."""
+_REFUSALS = {
+    Outcome.FORGOTTEN: ("exchange.forgotten", "it was forgotten, and is not stored again"),
+    Outcome.OTHER_SESSION: ("exchange.session", "another session has an exchange of this id"),
+    Outcome.OTHER_CONTENT: ("exchange.changed", "an exchange of this id is stored with other content"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AddedExchange:
+    """What became of one exchange: as it is stored, and what was taken out of it.
+
+    ``pending`` says why it is stored but not found yet; the next use of the memory indexes it.
+    """
+
+    exchange: Exchange
+    is_new: bool
+    findings: Sequence[Finding] = ()
+    pending: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedExchanges:
+    """What became of many exchanges: ids that are new, how many were there before, and why others were refused."""
+
+    new: Sequence[str]
+    known: int
+    refused: Mapping[str, Sequence[Finding]]
+    findings: Sequence[Finding]
+    report: SyncReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """An exchange that a search found, verified, with the hit; the message that matched is the hit's passage."""
+
+    exchange: Exchange
+    hit: SearchResult
+
+
+class Memory(DocumentIndex):
+    """The conversation memory of a project, or of the user.
+
+    Parameters
+    ----------
+    app
+        Settings, model and trust.
+    of_user
+        Take the user's memory, also in a project.
+    """
+
+    kind = policy = TIER
+    local_options: Mapping[str, Any] = MappingProxyType({"exact_limit": EXACT_LIMIT, "audit_digests": False})
+
+    def __init__(self, app: Services, *, of_user: bool = False) -> None:
+        self.is_of_user = of_user or app.project_dir is None
+        super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), TIER)
+        self._writer: IngestContext | None = None
+
+    @cached_property
+    def table(self) -> ExchangeTable:
+        """The exchanges."""
+        table = ExchangeTable(self._app.own_folder(self._folder / TIER) / "exchanges.sqlite3")
+        self._opened.callback(table.close)
+        return table
+
+    @property
+    def name(self) -> str:
+        """The name of the collection; no workspace or library has it."""
+        return f"mem__{self.table.path.parent.name}"
+
+    @property
+    def root(self) -> Path:
+        """The folder of the table."""
+        return self.table.path.parent
+
+    @property
+    def title(self) -> str:
+        """Whose memory it is."""
+        return "the memory of the user" if self.is_of_user else f"the memory of {self._folder.parent}"
+
+    @property
+    def store_kind(self) -> str:
+        """Local, unless a store is named for memories."""
+        return self._app.settings.memory_store
+
+    @property
+    def embed(self) -> EmbeddingProvider:
+        """The model without the cache, which would keep digests of what was said."""
+        return self._app.embed.uncached
+
+    @property
+    def source(self) -> MemorySource:
+        """The exchanges, for one run."""
+        return MemorySource(self.table)
+
+    @property
+    def index_command(self) -> str:
+        """The command that brings the index up to date."""
+        return f"kiwi memory reindex{' --user' if self.is_of_user else ''}"
+
+    def read(self, path: str) -> bytes:
+        """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
+        return self.table.get(path)
+
+    async def writer(self, *args: Any, **options: Any) -> IngestContext:
+        """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left."""
+        if self._writer is None or options.get("rebuild"):
+            self._writer = replace(await super().writer(*args, **options), embed=self.embed)
+            folder = self._app.index_folder(self._folder, TIER)
+            await asyncio.to_thread(make_private, folder)  # it has digests of what was said
+            await self._finish_forgetting()
+            if await self._is_behind():
+                await self.update(self._writer)
+            await self.expire()
+        return self._writer
+
+    async def add(self, exchange: Exchange) -> AddedExchange:
+        """Store one exchange, durable on return, and index it.
+
+        Raises
+        ------
+        Rejected
+            When it is refused: too large, with ids that cannot be ones, forgotten before, or other than the exchange
+            of its id.
+        StoreError
+            When it cannot be stored.
+        """
+        from kiwi_rag.validation.exchange_gate import inspect_exchange
+
+        cleaned, findings = await asyncio.to_thread(inspect_exchange, exchange)
+        if cleaned is None:
+            raise self._reject(exchange, findings)
+        outcome = (await asyncio.to_thread(self.table.add, [cleaned]))[0]
+        if outcome in _REFUSALS:
+            raise self._reject(exchange, [_finding(exchange, outcome)])
+        pending = await self._index(cleaned) if outcome is Outcome.NEW else ""
+        return AddedExchange(cleaned, outcome is Outcome.NEW, findings, pending)
+
+    async def add_all(self, exchanges: Sequence[Exchange], callbacks: Callbacks | None = None) -> AddedExchanges:
+        """Store exchanges in one transaction, and index them; those that are refused do not stop the others.
+
+        Raises
+        ------
+        StoreError
+            When they cannot be stored: then none is.
+        """
+        from kiwi_rag.validation.exchange_gate import inspect_exchange
+
+        inspected = await asyncio.to_thread(lambda: list(map(inspect_exchange, exchanges)))
+        kept = [one for one, _ in inspected if one is not None]
+        outcomes = await asyncio.to_thread(self.table.add, kept)
+        refused = {of.id: found for of, (one, found) in zip(exchanges, inspected, strict=True) if one is None}
+        refused |= {one.id: [_finding(one, how)] for one, how in zip(kept, outcomes, strict=True) if how in _REFUSALS}
+        new = [one.id for one, how in zip(kept, outcomes, strict=True) if how is Outcome.NEW]
+        cleaned = [finding for one, found in inspected if one is not None for finding in found]
+        for exchange in exchanges:
+            if exchange.id in refused:
+                self._reject(exchange, refused[exchange.id])
+        report = await self.update(await self.writer(), callbacks=callbacks) if new else None
+        return AddedExchanges(new, outcomes.count(Outcome.KNOWN), refused, cleaned, report)
+
+    async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:
+        """Search the exchanges; each hit verifies against its row in the table. Raises as `indexed_tier`."""
+        from kiwi_rag.search import Searcher
+
+        if not self.is_indexed and not await asyncio.to_thread(self.table.count):
+            raise NotFound(f"{self.title} is empty", hint=hint or "kiwi memory import, or kiwi memory add --help")
+        if await self._is_behind():
+            with suppress(StoreBusy):  # another process is indexing them
+                await self.writer()
+        searcher = Searcher([self.indexed_tier(hint)], self.embed, self._app.settings.deadline)
+        reply = await searcher.search(query)
+        return replace(reply, unfinished=reply.unfinished or await self._is_behind())
+
+    async def recall(self, query: SearchQuery) -> tuple[Sequence[Recollection], SearchReply]:
+        """Return the exchanges that a query finds, best first, and the reply with their hits."""
+        reply = await self.search(query)
+        found = await asyncio.to_thread(lambda: [Exchange.of(self.table.get(hit.ref.item_id)) for hit in reply.hits])
+        return [Recollection(one, hit) for one, hit in zip(found, reply.hits, strict=True)], reply
+
+    async def forget(self, selection: Selection) -> Sequence[str]:
+        """Remove the exchanges that a selection names for good, from the table, the index and the disk; return ids.
+
+        A process that is killed meanwhile leaves nothing half-forgotten: they are in no result from the first moment
+        on, and the next use of the memory removes the rest.
+
+        Raises
+        ------
+        UsageError
+            When the selection names nothing.
+        StoreBusy
+            When another process writes to the memory, or reads it for half a minute; what is left is removed later.
+        """
+        if selection.is_empty:
+            raise UsageError("nothing says which exchanges are to be forgotten", hint="kiwi memory forget --help")
+        ids = await asyncio.to_thread(self.table.begin_forgetting, selection)
+        await self._finish_forgetting()
+        return ids
+
+    async def expire(self) -> Sequence[str]:
+        """Forget what is older than the retention allows; return the ids."""
+        days = self._app.settings.memory_retention_days
+        return await self.forget(Selection(before=datetime.now(UTC) - timedelta(days=days))) if days else []
+
+    async def _finish_forgetting(self) -> None:
+        pending = await asyncio.to_thread(self.table.indexed_forgotten)
+        if not pending:
+            return
+        tier, refs = self.tier, [ItemRef(ItemType.DOCUMENT, path) for path in pending.values()]
+        if self.is_indexed:
+            if local := tier.local_index:
+                await local.erase(refs)
+            else:
+                for ref in refs:
+                    await tier.store.delete(ref)
+            from kiwi_rag.ingest import states_of
+
+            await asyncio.to_thread(states_of(tier).erase, list(pending.values()))
+            await asyncio.to_thread(tier.audit.append, AuditEvent("forgotten", TIER, "", "", {"ids": list(pending)}))
+        await asyncio.to_thread(self.table.finish_forgetting, pending)
+
+    async def _index(self, exchange: Exchange) -> str:
+        """Index one exchange; return why that is left for later, if it is."""
+        from kiwi_rag.ingest import ingest_document
+
+        try:
+            writer = await self.writer()
+            content = content_of(exchange.path, exchange.canonical)
+            await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
+        except KiwiError as error:
+            return f"{error.message}; {self.index_command} indexes it"
+        return ""
+
+    async def _is_behind(self) -> bool:
+        """Whether the index has other exchanges than the table: another process is adding some, or one was killed."""
+        if self.is_shared:
+            return False
+        indexed = (await self.tier.store.status()).items if self.is_indexed else 0
+        return indexed != await asyncio.to_thread(self.table.count)
+
+    def _reject(self, exchange: Exchange, findings: Sequence[Finding]) -> KiwiError:
+        from kiwi_rag.validation.admission import policy_of
+        from kiwi_rag.validation.manager import ValidationManager
+
+        gate = ValidationManager(self.read_trust(), self._app.settings.registry_name)
+        return gate.reject(exchange.path, findings, policy_of(self.policy), self.tier.audit)
+
+    def _check(self) -> None:
+        """Nothing has to exist before the first exchange."""
+
+
+def _finding(exchange: Exchange, outcome: Outcome) -> Finding:
+    code, message = _REFUSALS[outcome]
+    return Finding(code, message, path=exchange.path)

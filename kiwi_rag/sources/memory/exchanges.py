@@ -1,0 +1,269 @@
+"""The table of a memory's exchanges: what was said, verbatim, and the truth from which the index is made.
+
+A SQLite file that this user alone can read. What is deleted is overwritten, and the write-ahead log is emptied before
+`forget` returns, so that no byte of a forgotten exchange is left. Of each forgotten one its id stays, without a digest,
+which would confirm a guess: it is not added again, and an index that still has it is corrected.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from kiwi_rag.errors import StoreCorrupt, StoreError
+from kiwi_rag.model import Exchange
+from kiwi_rag.storage.atomic import create_file, make_private
+from kiwi_rag.storage.sqlite import closed_on_error, connect, transaction, translate_sqlite_errors, truncate_log
+from kiwi_rag.stores.base import timestamp
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS exchanges (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, path TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL,
+    thread_id TEXT NOT NULL, at TEXT NOT NULL, data BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS exchanges_by_session ON exchanges (session_id, at, number);
+CREATE INDEX IF NOT EXISTS exchanges_by_time ON exchanges (at);
+CREATE TABLE IF NOT EXISTS forgotten (
+    id TEXT PRIMARY KEY, path TEXT NOT NULL, at TEXT NOT NULL, indexed INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS positions (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+PRAGMA user_version = 1;
+"""
+_SELECTED = """
+    (:ids = '[]' OR id IN (SELECT value FROM json_each(:ids))) AND (:session_id = '' OR session_id = :session_id)
+    AND (:thread_id = '' OR thread_id = :thread_id) AND (:since = '' OR at >= :since)
+    AND (:before = '' OR at < :before) AND (:text = '' OR contains(data, :text))
+"""
+# The exchanges of a session next to one of them, on either side, the nearest first.
+_NEXT_TO = """
+SELECT data FROM (
+    SELECT data, at, number FROM exchanges JOIN (SELECT session_id s, at a, number n FROM exchanges WHERE id = :id)
+    WHERE session_id = s AND (at, number) {0} (a, n) ORDER BY at {1}, number {1} LIMIT :count
+)
+"""
+_SESSIONS = """
+SELECT session_id, count(*), min(at), max(at), json_group_array(DISTINCT thread_id) FROM exchanges
+GROUP BY session_id ORDER BY max(at) DESC, session_id LIMIT :limit OFFSET :offset
+"""
+
+
+class Outcome(StrEnum):
+    """What became of an exchange: stored, there already, forgotten before, or refused for the other one of its id."""
+
+    NEW = "new"
+    KNOWN = "known"
+    FORGOTTEN = "forgotten"
+    OTHER_SESSION = "other-session"
+    OTHER_CONTENT = "other-content"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which exchanges are meant: those that match all fields that are not empty. ``text`` occurs in a message."""
+
+    ids: tuple[str, ...] = ()
+    session_id: str = ""
+    thread_id: str = ""
+    since: datetime | None = None
+    before: datetime | None = None
+    text: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names nothing, and so would mean everything."""
+        return self == Selection()
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters of a query."""
+        moments = {"since": self.since, "before": self.before}
+        return {
+            "ids": json.dumps(self.ids), "session_id": self.session_id, "thread_id": self.thread_id,
+            "text": self.text.casefold(), **{name: timestamp(one) if one else "" for name, one in moments.items()},
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """A session of a memory: how many exchanges it has, its first and last moment, and its threads."""
+
+    session_id: str
+    exchanges: int
+    first: datetime
+    last: datetime
+    threads: tuple[str, ...] = ()
+
+
+class ExchangeTable:
+    """The exchanges of one memory. Each call blocks for some milliseconds; any thread and any process may call.
+
+    Parameters
+    ----------
+    path
+        The file; made with its folder, which git ignores, when something is first written or read.
+
+    Raises
+    ------
+    StoreBusy, StoreFull, StoreCorrupt, StoreError
+        From each method, when the file cannot be used; nothing is half-written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+        self._mutex = threading.Lock()
+
+    def add(self, exchanges: Sequence[Exchange]) -> Sequence[Outcome]:
+        """Store exchanges in their order, in one transaction that is durable on return; one outcome for each."""
+        with self._using() as connection, transaction(connection):
+            return [_add(connection, exchange) for exchange in exchanges]
+
+    def get(self, path: str) -> bytes:
+        """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
+        with self._using() as connection:
+            row = connection.execute("SELECT data FROM exchanges WHERE path = ?", (path,)).fetchone()
+        if row is None:
+            raise FileNotFoundError(path)
+        return bytes(row[0])
+
+    def select(self, selection: Selection, limit: int = -1, offset: int = 0) -> Sequence[Exchange]:
+        """Return the exchanges that a selection names, the oldest first."""
+        query = f"SELECT data FROM exchanges WHERE {_SELECTED} ORDER BY at, number LIMIT :limit OFFSET :offset"  # noqa: S608
+        parameters = {**selection.parameters(), "limit": limit, "offset": offset}
+        with self._using() as connection:
+            return [_read(row) for row in connection.execute(query, parameters)]
+
+    def neighbours(self, exchange_id: str, count: int) -> tuple[Sequence[Exchange], Sequence[Exchange]]:
+        """Return up to `count` exchanges of the same session before and after one, each in the order of time."""
+        parameters = {"id": exchange_id, "count": count}
+        with self._using() as connection:
+            sides = [connection.execute(_NEXT_TO.format(*side), parameters) for side in (("<", "DESC"), (">", "ASC"))]
+            before, after = ([_read(row) for row in side] for side in sides)
+        return before[::-1], after
+
+    def sessions(self, limit: int = -1, offset: int = 0) -> Sequence[SessionSummary]:
+        """Return the sessions, the last one first."""
+        with self._using() as connection:
+            rows = connection.execute(_SESSIONS, {"limit": limit, "offset": offset}).fetchall()
+        return [
+            SessionSummary(
+                name,
+                count,
+                datetime.fromisoformat(first),
+                datetime.fromisoformat(last),
+                tuple(filter(None, json.loads(threads))),
+            )
+            for name, count, first, last, threads in rows
+        ]
+
+    def count(self) -> int:
+        """Return how many exchanges there are."""
+        with self._using() as connection:
+            return int(connection.execute("SELECT count(*) FROM exchanges").fetchone()[0])
+
+    def sizes(self) -> Sequence[tuple[str, int]]:
+        """Return path and size in bytes of all exchanges, by path."""
+        with self._using() as connection:
+            return connection.execute("SELECT path, length(data) FROM exchanges ORDER BY path").fetchall()
+
+    def begin_forgetting(self, selection: Selection) -> Sequence[str]:
+        """Delete the exchanges that a selection names, and leave a tombstone of each; return their ids.
+
+        They are in the index until `finish_forgetting`, which a later run does if this one is killed.
+        """
+        matching = f"SELECT id, path, :now, 1 FROM exchanges WHERE {_SELECTED}"  # noqa: S608
+        parameters = {**selection.parameters(), "now": timestamp(datetime.now(UTC))}
+        with self._using() as connection, transaction(connection):
+            ids = [row[0] for row in connection.execute(matching, parameters)]
+            connection.execute(f"INSERT OR REPLACE INTO forgotten {matching}", parameters)
+            connection.execute(f"DELETE FROM exchanges WHERE {_SELECTED}", parameters)  # noqa: S608
+        return ids
+
+    def indexed_forgotten(self) -> Mapping[str, str]:
+        """Return the paths of forgotten exchanges that an index may still have, by their ids."""
+        with self._using() as connection:
+            return dict(connection.execute("SELECT id, path FROM forgotten WHERE indexed").fetchall())
+
+    def finish_forgetting(self, ids: Iterable[str]) -> None:
+        """Note that forgotten exchanges are in no index any more, and empty the write-ahead log.
+
+        Raises
+        ------
+        StoreBusy
+            When another process reads for half a minute: its bytes are on the disk until the log can be emptied.
+        """
+        with self._using() as connection:
+            with transaction(connection):
+                connection.executemany("UPDATE forgotten SET indexed = 0 WHERE id = ?", [(one,) for one in ids])
+            truncate_log(connection, self.path)
+
+    def position(self, name: str) -> Any:
+        """Return how far a transcript was read, as it was set; None where it was not."""
+        with self._using() as connection:
+            row = connection.execute("SELECT value FROM positions WHERE name = ?", (name,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def set_position(self, name: str, value: object) -> None:
+        """Keep how far a transcript was read, as JSON."""
+        with self._using() as connection:
+            connection.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (name, json.dumps(value)))
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        with self._mutex:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    @contextmanager
+    def _using(self) -> Iterator[sqlite3.Connection]:
+        with self._mutex, translate_sqlite_errors(self.path, self._damaged, "the memory"):
+            if self._connection is None:
+                self._connection = self._open()
+            yield self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        make_private(self.path.parent)
+        create_file(self.path)  # with mode 0600, which SQLite gives the files beside it, too
+        connection = connect(self.path)
+        with closed_on_error(connection):
+            connection.create_function("contains", 2, _contains, deterministic=True)
+            if connection.execute("PRAGMA user_version").fetchone()[0] > 1:
+                raise StoreError(f"a newer Kiwi made {self.path}", hint="upgrade kiwi-rag")
+            connection.executescript(_TABLES)
+        return connection
+
+    def _damaged(self, error: sqlite3.Error) -> StoreError:
+        hint = f"restore it from a backup, or move it away and import again: mv {self.path} {self.path}.damaged"
+        return StoreCorrupt(f"the memory {self.path} is damaged: {error}", hint=hint)
+
+
+def _add(connection: sqlite3.Connection, exchange: Exchange) -> Outcome:
+    data, thread = exchange.canonical, exchange.thread_id or ""
+    if connection.execute("SELECT 1 FROM forgotten WHERE id = ?", (exchange.id,)).fetchone():
+        return Outcome.FORGOTTEN
+    row = exchange.id, exchange.path, exchange.session_id, thread, timestamp(exchange.timestamp), data
+    before = connection.execute("SELECT session_id, data FROM exchanges WHERE id = ?", row[:1]).fetchone()
+    if before is None:
+        columns = "(id, path, session_id, thread_id, at, data) VALUES (?, ?, ?, ?, ?, ?)"
+        connection.execute(f"INSERT INTO exchanges {columns}", row)
+        return Outcome.NEW
+    if before[0] != exchange.session_id:
+        return Outcome.OTHER_SESSION
+    return Outcome.KNOWN if bytes(before[1]) == data else Outcome.OTHER_CONTENT
+
+
+def _contains(data: bytes, text: str) -> bool:
+    """Whether a message of an exchange has `text`, which is case-folded."""
+    return any(text in message.casefold() for _, message in Exchange.of(data).messages)
+
+
+def _read(row: Sequence[bytes]) -> Exchange:
+    return Exchange.of(row[0])

@@ -1,0 +1,217 @@
+"""What the interfaces do with a conversation memory: search it, and put together what fits into an agent's context."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import zip_longest
+from typing import Any
+
+from kiwi_rag.config import Settings
+from kiwi_rag.errors import UsageError
+from kiwi_rag.model import Exchange, Filters, SearchQuery, SearchReply
+from kiwi_rag.model.exchanges import mark_recalled, path_pattern
+from kiwi_rag.search.diversify import CopyIndex
+from kiwi_rag.services.memory import Memory, Recollection
+
+MAX_TOKENS = 2000
+_STRATEGIES: dict[str, dict[str, Any]] = {
+    "default": {}, "vectors": {"alpha": 1.0}, "words": {"alpha": 0.0}, "rrf": {"fusion": "rrf"},
+}  # fmt: skip
+Counter = Callable[[str], int]
+
+
+def count_tokens(text: str) -> int:
+    """Return about how many tokens a text has: four characters are one."""
+    return -(-len(text) // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQuery:
+    """A question to a memory.
+
+    ``session_id``, ``thread_id`` and ``since`` narrow the search. With `prefer_session` what that session has comes
+    first, and other sessions after it.
+    """
+
+    text: str
+    limit: int = 5
+    session_id: str = ""
+    thread_id: str = ""
+    since: datetime | None = None
+    prefer_session: str = ""
+
+    def search_query(self, settings: Settings, **changes: Any) -> SearchQuery:
+        """Return it as a search with the settings of memories."""
+        filters = Filters(path=path_pattern(self.session_id, self.thread_id), since=self.since)
+        return replace(
+            SearchQuery(
+                self.text, "", filters, self.limit, per_file=1, half_life_days=settings.memory_half_life_days or None,
+                **_STRATEGIES[settings.memory_strategy],
+            ),
+            **changes,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReply:
+    """Exchanges, best first, and the reply of each search that found them."""
+
+    found: Sequence[Recollection]
+    replies: Sequence[SearchReply]
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that is stored was searched, and every hit verified."""
+        return all(reply.complete for reply in self.replies)
+
+
+@dataclass(slots=True)
+class Excerpt:
+    """A part of a context: exchanges of one session that follow each other, the one that was found and neighbours.
+
+    ``text`` is what an agent gets, ``tokens`` what the counter says of it.
+    """
+
+    found: Recollection
+    exchanges: list[Exchange]
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryContext:
+    """What fits into the budget of an agent's context: excerpts, the most relevant first."""
+
+    excerpts: Sequence[Excerpt]
+    reply: MemoryReply
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all excerpts."""
+        return sum(excerpt.tokens for excerpt in self.excerpts)
+
+
+async def search_memory(memory: Memory, query: MemoryQuery, settings: Settings) -> MemoryReply:
+    """Return what a memory has on a question, the preferred session first; too weak hits are left out.
+
+    Raises
+    ------
+    UsageError
+        When the query is invalid.
+    NotFound
+        When the memory is empty.
+    """
+    search = query.search_query(settings)
+    found, reply = await memory.recall(search)
+    if not query.prefer_session:
+        return MemoryReply(_above_floor(found, settings), [reply])
+    inner = replace(search, filters=replace(search.filters, path=path_pattern(query.prefer_session)))
+    first, its_reply = await memory.recall(inner)
+    ids = {one.exchange.id for one in first}
+    others = [one for one in found if one.exchange.id not in ids]
+    # The floor of both together: a session without anything on the question must not displace what others have.
+    kept = {one.exchange.id for one in _above_floor([*first, *others], settings)}
+    return MemoryReply([one for one in (*first, *others) if one.exchange.id in kept][: query.limit], [its_reply, reply])
+
+
+def _above_floor(found: Sequence[Recollection], settings: Settings) -> Sequence[Recollection]:
+    return found
+
+
+async def get_context(
+    memory: Memory, query: MemoryQuery, settings: Settings, max_tokens: int = MAX_TOKENS,
+    counter: Counter = count_tokens,
+) -> MemoryContext:  # fmt: skip
+    """Return the exchanges on a question, with their neighbours, as far as they fit into a budget of tokens.
+
+    The exchanges come first, whole where they fit, else the message that was found. What is left of the budget goes to
+    the neighbours of the best ones. No exchange, and nothing with nearly the same text, is in it twice.
+
+    Parameters
+    ----------
+    max_tokens
+        The sum of what `counter` says of each excerpt never exceeds it.
+
+    Raises
+    ------
+    UsageError, NotFound
+        As `search_memory`.
+    """
+    if max_tokens < 1:
+        raise UsageError(f"a budget of {max_tokens} tokens has room for nothing", hint="--tokens 2000")
+    reply = await search_memory(memory, replace(query, limit=min(2 * query.limit, 100)), settings)
+    context = _Context(max_tokens, counter)
+    for found in reply.found:
+        if len(context.excerpts) < query.limit:
+            context.add(found)
+    for excerpt in context.excerpts if settings.memory_neighbours else ():
+        exchange = excerpt.exchanges[0]
+        sides = await asyncio.to_thread(memory.table.neighbours, exchange.id, settings.memory_neighbours)
+        context.join(excerpt, *sides)
+    return MemoryContext(context.excerpts, reply)
+
+
+@dataclass
+class _Context:
+    """The excerpts so far, and what is left of the budget."""
+
+    budget: int
+    counter: Counter
+    excerpts: list[Excerpt] = field(default_factory=list)
+    _ids: set[str] = field(default_factory=set)
+    _texts: CopyIndex = field(default_factory=CopyIndex)
+
+    def add(self, found: Recollection) -> None:
+        """Add an exchange whole, or the message that was found; nothing where neither fits, or it is in already."""
+        exchange = found.exchange
+        if self._is_known(exchange):
+            return
+        for text in (exchange.text, found.hit.passage.text):
+            marked = mark_recalled(exchange, text)
+            tokens = self.counter(marked)
+            if 0 <= tokens <= self.budget:
+                self.budget -= tokens
+                self.excerpts.append(Excerpt(found, [exchange], marked, tokens))
+                self._remember(exchange)
+                return
+
+    def join(self, excerpt: Excerpt, before: Sequence[Exchange], after: Sequence[Exchange]) -> None:
+        """Add the neighbours of an excerpt's exchange that fit, the nearest first, on each side up to a gap."""
+        found, open_sides = excerpt.found.exchange, {"before", "after"}
+        if excerpt.text != mark_recalled(found, found.text):
+            return  # it did not fit whole
+        for one, side in _nearest_first(before, after):
+            if side not in open_sides:
+                continue
+            joined = [one, *excerpt.exchanges] if side == "before" else [*excerpt.exchanges, one]
+            if self._is_known(one) or not self._replace(excerpt, joined):
+                open_sides.discard(side)
+            else:
+                self._remember(one)
+
+    def _replace(self, excerpt: Excerpt, exchanges: list[Exchange]) -> bool:
+        text = "\n".join(mark_recalled(one, one.text) for one in exchanges)
+        tokens = self.counter(text)
+        if not 0 <= tokens <= self.budget + excerpt.tokens:
+            return False
+        self.budget += excerpt.tokens - tokens
+        excerpt.exchanges, excerpt.text, excerpt.tokens = exchanges, text, tokens
+        return True
+
+    def _is_known(self, exchange: Exchange) -> bool:
+        return exchange.id in self._ids or self._texts.find(exchange.text.casefold()) is not None
+
+    def _remember(self, exchange: Exchange) -> None:
+        self._ids.add(exchange.id)
+        self._texts.add(exchange.text.casefold())
+
+
+def _nearest_first(before: Sequence[Exchange], after: Sequence[Exchange]) -> Iterator[tuple[Exchange, str]]:
+    for earlier, later in zip_longest(reversed(before), after):
+        if earlier is not None:
+            yield earlier, "before"
+        if later is not None:
+            yield later, "after"
