@@ -20,7 +20,6 @@ from kiwi_rag.model import (
     CollectionStatistics,
     FusionMethod,
     FusionWeights,
-    ItemState,
     Passage,
     SearchResult,
 )
@@ -56,16 +55,17 @@ class ExchangeChoice(PassageChoice):
     def _tuned(self) -> FusionWeights:
         return WEIGHTS
 
-    async def _read_state(self, hit: SearchResult) -> ItemState | None:
-        return ItemState(compared=False)  # there is no file
+    @property
+    def _is_plain(self) -> bool:
+        """Whether one leg alone ranks, or the ranks in both."""
+        return self.fusion == "rrf" or self.query.alpha in (0, 1)
 
     def _scored(self, statistics: CollectionStatistics) -> Iterator[RankedHit]:
         hits = [hit for hit in collect_candidates(self.tier_queries) if self._is_wanted(hit.candidate)]
-        weights, is_convex = self.weights, self.fusion == "convex"
-        fusion = Fusion(weights, max_term_score(statistics), comparable=is_convex)
+        fusion = Fusion(self.weights, max_term_score(statistics), comparable=self.fusion == "convex")
         legs = zip(hits, *passage_legs(hits, fusion), strict=True)
         alone = [self._scored_alone(hit, vectors, words) for hit, vectors, words in legs]
-        gains = neighbour_gains(alone) if is_convex and self.query.alpha not in (0, 1) else {}
+        gains = {} if self._is_plain else neighbour_gains(alone)
         half_life = self.query.half_life_days
         recency = Recency(half_life, datetime.now(UTC)) if half_life else None
         for hit in alone:
@@ -77,7 +77,8 @@ class ExchangeChoice(PassageChoice):
     def _scored_alone(self, hit: RankedHit, vectors: float, words: float) -> RankedHit:
         """Return a message with its score by itself and its exchange."""
         candidate, alpha = hit.candidate, self.weights.alpha
-        speaker = SPEAKER_BONUS * names_speaker(self.query.text, candidate.passage)
+        is_named = not self._is_plain and names_speaker(self.query.text, candidate.passage)
+        speaker = SPEAKER_BONUS * is_named
         parts = {
             "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
             **dict(zip(ITEM_PARTS, candidate.item, strict=True)), "vectors": vectors, "words": words,

@@ -252,11 +252,7 @@ class PassageChoice(Choice):
         if result is None:
             return None
         if path not in self._states:
-            self._states[path] = await self._read_state(result)
+            self._states[path] = await asyncio.to_thread(read_document_state, *self.verifier.found(result))
         state = self._states[path]
         self.gone += [path] if state is None else []
         return replace(result, state=state) if state else None
-
-    async def _read_state(self, hit: SearchResult) -> ItemState | None:
-        """Return whether the file of a verified passage has changed; None where it was deleted."""
-        return await asyncio.to_thread(read_document_state, *self.verifier.found(hit))

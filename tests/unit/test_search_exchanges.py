@@ -97,7 +97,6 @@ async def test_each_exchange_is_found_once_by_its_best_message(memory: Memory) -
     assert reply.hits[0].passage.text == "Ben: I ordered a new anchor chain."
     assert reply.hits[0].metadata["title"] == "2 March 2026, Ada and Ben"
     assert reply.close is None
-    assert not reply.hits[0].state.compared
     assert not reply.gone
     await memory.store.close()
 
