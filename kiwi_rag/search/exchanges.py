@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from statistics import fmean, pstdev
 
 from kiwi_rag.lexical import max_term_score, query_terms
 from kiwi_rag.model import (
@@ -36,6 +35,9 @@ SPEAKER_BONUS = 0.02
 """What a message gains if the query names its speaker."""
 RECENCY_BONUS = 0.1
 """What a message gains that is written now; half of it after each half-life. No judged query asks for it."""
+FLOOR_SHARE = 0.8
+"""The share of the best score below which the dynamic floor is. On the same conversation it leaves out a sixth of ten
+hits, and with them 0.006 of the recall; 0.85 would cost 0.05."""
 
 
 @dataclass
@@ -126,24 +128,18 @@ def neighbour_gains(hits: Sequence[RankedHit]) -> Mapping[str, float]:
 
 
 def above_floor(hits: Sequence[SearchResult], threshold: float, *, dynamic: bool) -> Sequence[SearchResult]:
-    """Return the hits, best first, down to a floor.
+    """Return the hits that are above a floor, in their order.
 
     Parameters
     ----------
     threshold
-        The least similarity in [0, 1] of the best message of the exchange and the query, that is ``(cosine + 1) / 2``;
-        0 for none. Hits without a vector are kept.
+        The least similarity of the query and the best message of the exchange, ``(cosine + 1) / 2``; 0 for none.
     dynamic
-        Whether hits are left out whose score is below the mean of all by more than their standard deviation.
+        Whether hits are left out that score less than `FLOOR_SHARE` of the best one.
     """
-    kept = [
-        hit for hit in hits if (cosine := hit.parts["best_cosine"]) is None or normalise_cosine(cosine) >= threshold
-    ]
-    if not dynamic or len(kept) < 2:
-        return kept
-    scores = [hit.score for hit in kept]
-    least = fmean(scores) - pstdev(scores) - 1e-9  # of equal scores none is below
-    return [hit for hit in kept if hit.score >= least]
+    least = FLOOR_SHARE * max((hit.score for hit in hits), default=0.0) if dynamic else 0.0
+    similar = (hit for hit in hits if normalise_cosine(hit.parts["best_cosine"]) >= threshold)
+    return [hit for hit in similar if hit.score >= least]
 
 
 def _session(path: str) -> str:

@@ -206,7 +206,7 @@ def test_a_speaker_is_named_by_all_words_of_the_name(query: str, speaker: tuple[
     assert names_speaker(query, Passage(0, "x", "", speaker, 1, 1)) is expected
 
 
-def results(*scored: tuple[float, float | None]) -> Sequence[SearchResult]:
+def results(*scored: tuple[float, float]) -> Sequence[SearchResult]:
     ref, passage = ItemRef(ItemType.DOCUMENT, "s/-/e.exchange"), Passage(0, "x", "", (), 1, 1)
     return [
         SearchResult(ref, MEMORY, (MEMORY,), (), passage, {}, score, {"best_cosine": cosine}, "", "", "", START)
@@ -215,19 +215,17 @@ def results(*scored: tuple[float, float | None]) -> Sequence[SearchResult]:
 
 
 @pytest.mark.parametrize(("scored", "threshold", "dynamic", "kept"), [
-    ([], 0.7, True, 0),
-    ([(0.9, 0.8), (0.8, 0.4), (0.7, 0.39)], 0.7, False, 2),
-    ([(0.9, 0.8), (0.8, None)], 0.9, False, 2),
-    ([(0.9, -1.0)], 0.0, False, 1),
-    ([(0.9, 0.1)], 0.7, True, 0),
-    ([(0.9, 0.8)], 0.7, True, 1),
-    ([(0.9, 0.8), (0.9, 0.8), (0.9, 0.8)], 0.0, True, 3),
-    ([(0.1, 0.8), (0.1, 0.8), (0.1, 0.8)], 0.0, True, 3),
-    ([(0.9, 0.8), (0.88, 0.8), (0.87, 0.8), (0.3, 0.8)], 0.0, True, 3),
-    ([(0.9, 0.8), (0.88, 0.8), (0.87, 0.8), (0.3, 0.8)], 0.0, False, 4),
+    ([], 0.7, True, []),
+    ([(0.9, 0.8), (0.8, 0.4), (0.7, 0.39)], 0.7, False, [0, 1]),
+    ([(0.9, 0.1), (0.8, 0.8)], 0.7, True, [1]),
+    ([(0.9, -1.0)], 0.0, False, [0]),
+    ([(0.9, 0.1)], 0.7, True, []),
+    ([(0.5, 0.0), (0.4, 0.0), (0.39, 0.0)], 0.0, True, [0, 1]),
+    ([(0.39, 0.0), (0.5, 0.0)], 0.0, True, [1]),
+    ([(0.5, 0.0), (0.1, 0.0)], 0.0, False, [0, 1]),
 ])  # fmt: skip
-def test_a_floor_leaves_out_what_is_not_similar(
-    scored: list[tuple[float, float | None]], threshold: float, dynamic: bool, kept: int
+def test_a_floor_leaves_out_what_is_not_similar_or_scores_far_below_the_best(
+    scored: list[tuple[float, float]], threshold: float, dynamic: bool, kept: list[int]
 ) -> None:
     hits = results(*scored)
-    assert above_floor(hits, threshold, dynamic=dynamic) == hits[:kept]
+    assert above_floor(hits, threshold, dynamic=dynamic) == [hits[n] for n in kept]
