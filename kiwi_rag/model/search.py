@@ -17,7 +17,8 @@ class Filters:
 
     ``tags``: an item must have all of them. ``since``: signed at or after. ``signer``: principal or key id. For
     documents: ``file_type``, ``service``, ``domain``, and ``path``, in which ``*`` matches any characters, slashes too,
-    and ``?`` one; without either it names a file, or a folder and everything below it.
+    and ``?`` one; without either it names a file, or a folder and everything below it. ``ids`` are the only ones that
+    are searched, where it is not None; a local store alone has this filter.
     """
 
     item_type: ItemType | None = None
@@ -31,6 +32,7 @@ class Filters:
     service: str = ""
     domain: str = ""
     path: str = ""
+    ids: tuple[str, ...] | None = None
 
     @property
     def file_types(self) -> tuple[str, ...]:

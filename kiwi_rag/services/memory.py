@@ -7,16 +7,18 @@ folder that is named by a secret of the user, so that what comes with a cloned r
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import KiwiError, NotFound, StoreBusy, UsageError
+from kiwi_rag.errors import KiwiError, NotFound, UsageError
 from kiwi_rag.model import Exchange, Finding, ItemRef, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from kiwi_rag.sources.source import SyncReport
 
 TIER = "memory"
+CHECK_SECONDS = 60.0
+"""After so many seconds a search looks again for exchanges that are stored and not indexed."""
 EXACT_LIMIT = 500_000
 """Up to so many passages a search is a matrix product: forgetting rewrites Chroma's files whole."""
 _REFUSALS = {
@@ -82,20 +86,28 @@ class Memory(DocumentIndex):
         Settings, model and trust.
     of_user
         Take the user's memory, also in a project.
+    folder
+        The name of its folders; several memories may be side by side.
+    embed
+        The embedding provider, in place of the settings'.
     """
 
     kind = policy = TIER
     local_options: Mapping[str, Any] = MappingProxyType({"exact_limit": EXACT_LIMIT, "audit_digests": False})
 
-    def __init__(self, app: Services, *, of_user: bool = False) -> None:
+    def __init__(
+        self, app: Services, *, of_user: bool = False, folder: str = TIER, embed: EmbeddingProvider | None = None
+    ) -> None:
         self.is_of_user = of_user or app.project_dir is None
-        super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), TIER)
+        super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), folder)
+        self._embed = embed
         self._writer: IngestContext | None = None
+        self._checked_at = -math.inf
 
     @cached_property
     def table(self) -> ExchangeTable:
         """The exchanges."""
-        table = ExchangeTable(self._app.own_folder(self._folder / TIER) / "exchanges.sqlite3")
+        table = ExchangeTable(self._app.own_folder(self._folder.joinpath(*self._below)) / "exchanges.sqlite3")
         self._opened.callback(table.close)
         return table
 
@@ -122,7 +134,7 @@ class Memory(DocumentIndex):
     @property
     def embed(self) -> EmbeddingProvider:
         """The model without the cache, which would keep digests of what was said."""
-        return self._app.embed.uncached
+        return self._embed or self._app.embed.uncached
 
     @property
     def source(self) -> MemorySource:
@@ -142,13 +154,18 @@ class Memory(DocumentIndex):
         """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left."""
         if self._writer is None or options.get("rebuild"):
             self._writer = replace(await super().writer(*args, **options), embed=self.embed)
-            folder = self._app.index_folder(self._folder, TIER)
+            folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
             await self._finish_forgetting()
-            if await self._is_behind():
-                await self.update(self._writer)
+            await self._catch_up(self._writer)
             await self.expire()
         return self._writer
+
+    async def _catch_up(self, writer: IngestContext) -> None:
+        """Index what is stored and not indexed: its process was killed, or could not write to the index."""
+        if await self._is_behind():
+            await self.update(writer)
+        self._checked_at = time.monotonic()
 
     async def add(self, exchange: Exchange) -> AddedExchange:
         """Store one exchange, durable on return, and index it.
@@ -166,6 +183,8 @@ class Memory(DocumentIndex):
         cleaned, findings = await asyncio.to_thread(inspect_exchange, exchange)
         if cleaned is None:
             raise self._reject(exchange, findings)
+        with suppress(KiwiError):  # it is met again below
+            await self.writer()
         outcome = (await asyncio.to_thread(self.table.add, [cleaned]))[0]
         if outcome in _REFUSALS:
             raise self._reject(exchange, [_finding(exchange, outcome)])
@@ -201,9 +220,9 @@ class Memory(DocumentIndex):
 
         if not self.is_indexed and not await asyncio.to_thread(self.table.count):
             raise NotFound(f"{self.title} is empty", hint=hint or "kiwi memory import, or kiwi memory add --help")
-        if await self._is_behind():
-            with suppress(StoreBusy):  # another process is indexing them
-                await self.writer()
+        if time.monotonic() - self._checked_at > CHECK_SECONDS:
+            with suppress(KiwiError):  # it is searched as far as it is indexed, and the reply says so
+                await self._catch_up(await self.writer())
         searcher = Searcher([self.indexed_tier(hint)], self.embed, self._app.settings.deadline)
         reply = await searcher.search(query)
         return replace(reply, unfinished=reply.unfinished or await self._is_behind())
@@ -214,8 +233,10 @@ class Memory(DocumentIndex):
         found = await asyncio.to_thread(lambda: [Exchange.of(self.table.get(hit.ref.item_id)) for hit in reply.hits])
         return [Recollection(one, hit) for one, hit in zip(found, reply.hits, strict=True)], reply
 
-    async def forget(self, selection: Selection) -> Sequence[str]:
+    async def forget(self, selection: Selection, *, keep: bool = True) -> Sequence[str]:
         """Remove the exchanges that a selection names for good, from the table, the index and the disk; return ids.
+
+        With `keep` their ids are remembered, and not stored again.
 
         A process that is killed meanwhile leaves nothing half-forgotten: they are in no result from the first moment
         on, and the next use of the memory removes the rest.
@@ -229,7 +250,7 @@ class Memory(DocumentIndex):
         """
         if selection.is_empty:
             raise UsageError("nothing says which exchanges are to be forgotten", hint="kiwi memory forget --help")
-        ids = await asyncio.to_thread(self.table.begin_forgetting, selection)
+        ids = await asyncio.to_thread(partial(self.table.begin_forgetting, selection, keep=keep))
         await self._finish_forgetting()
         return ids
 
@@ -264,6 +285,7 @@ class Memory(DocumentIndex):
             content = content_of(exchange.path, exchange.canonical)
             await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
         except KiwiError as error:
+            self._checked_at = -math.inf
             return f"{error.message}; {self.index_command} indexes it"
         return ""
 

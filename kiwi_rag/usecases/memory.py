@@ -118,7 +118,7 @@ async def search_memory(memory: Memory, query: MemoryQuery, settings: Settings) 
 
 
 def _above_floor(found: Sequence[Recollection], settings: Settings) -> Sequence[Recollection]:
-    return found
+    return [one for one in found if one.hit.score >= settings.memory_floor]
 
 
 async def get_context(

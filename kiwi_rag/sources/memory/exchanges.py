@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS exchanges (
 CREATE INDEX IF NOT EXISTS exchanges_by_session ON exchanges (session_id, at, number);
 CREATE INDEX IF NOT EXISTS exchanges_by_time ON exchanges (at);
 CREATE TABLE IF NOT EXISTS forgotten (
-    id TEXT PRIMARY KEY, path TEXT NOT NULL, at TEXT NOT NULL, indexed INTEGER NOT NULL
+    id TEXT PRIMARY KEY, path TEXT NOT NULL, at TEXT NOT NULL, indexed INTEGER NOT NULL, kept INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS positions (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 PRAGMA user_version = 1;
@@ -140,6 +140,13 @@ class ExchangeTable:
         with self._using() as connection:
             return [_read(row) for row in connection.execute(query, parameters)]
 
+    def paths(self, selection: Selection, matches: Callable[[Mapping[str, Any]], bool]) -> Sequence[str]:
+        """Return the paths of those exchanges of a selection, each as JSON-ready data, that match. Reads each."""
+        query = f"SELECT path, data FROM exchanges WHERE {_SELECTED}"  # noqa: S608
+        with self._using() as connection:
+            rows = connection.execute(query, selection.parameters())
+            return [path for path, data in rows if matches(json.loads(data))]
+
     def neighbours(self, exchange_id: str, count: int) -> tuple[Sequence[Exchange], Sequence[Exchange]]:
         """Return up to `count` exchanges of the same session before and after one, each in the order of time."""
         parameters = {"id": exchange_id, "count": count}
@@ -173,13 +180,14 @@ class ExchangeTable:
         with self._using() as connection:
             return connection.execute("SELECT path, length(data) FROM exchanges ORDER BY path").fetchall()
 
-    def begin_forgetting(self, selection: Selection) -> Sequence[str]:
+    def begin_forgetting(self, selection: Selection, *, keep: bool = True) -> Sequence[str]:
         """Delete the exchanges that a selection names, and leave a tombstone of each; return their ids.
 
-        They are in the index until `finish_forgetting`, which a later run does if this one is killed.
+        They are in the index until `finish_forgetting`, which a later run does if this one is killed. The tombstones
+        stay after that if `keep` is set.
         """
-        matching = f"SELECT id, path, :now, 1 FROM exchanges WHERE {_SELECTED}"  # noqa: S608
-        parameters = {**selection.parameters(), "now": timestamp(datetime.now(UTC))}
+        matching = f"SELECT id, path, :now, 1, :keep FROM exchanges WHERE {_SELECTED}"  # noqa: S608
+        parameters = {**selection.parameters(), "now": timestamp(datetime.now(UTC)), "keep": keep}
         with self._using() as connection, transaction(connection):
             ids = [row[0] for row in connection.execute(matching, parameters)]
             connection.execute(f"INSERT OR REPLACE INTO forgotten {matching}", parameters)
@@ -202,6 +210,7 @@ class ExchangeTable:
         with self._using() as connection:
             with transaction(connection):
                 connection.executemany("UPDATE forgotten SET indexed = 0 WHERE id = ?", [(one,) for one in ids])
+                connection.execute("DELETE FROM forgotten WHERE NOT (indexed OR kept)")
             truncate_log(connection, self.path)
 
     def position(self, name: str) -> Any:

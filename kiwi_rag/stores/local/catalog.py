@@ -29,6 +29,7 @@ SELECT i.item_key FROM items i WHERE
     AND (:file_types = '[]' OR i.file_type IN (SELECT value FROM json_each(:file_types)))
     AND (:service = '' OR i.service = :service) AND (:domain = '' OR i.domain = :domain)
     AND (:path = '' OR i.item_id GLOB :path OR i.item_id GLOB :below)
+    AND (:ids IS NULL OR i.item_id IN (SELECT value FROM json_each(:ids)))
     AND (:tag_count = 0 OR :tag_count = (
         SELECT count(*) FROM tags t WHERE t.item_key = i.item_key AND t.tag IN (SELECT value FROM json_each(:tags))))
 """
@@ -244,7 +245,7 @@ def history(connection: sqlite3.Connection, ref: ItemRef) -> dict[str, str]:
     return dict(connection.execute(query, ref.key).fetchall())
 
 
-def _filter_parameters(filters: Filters) -> dict[str, str | int]:
+def _filter_parameters(filters: Filters) -> dict[str, str | int | None]:
     tags = sorted(set(filters.tags))
     # ``*`` and ``?`` mean the same in GLOB. ``[`` is literal in a filter, and written ``[[]`` in GLOB.
     path = filters.path.rstrip("/").replace("[", "[[]")
@@ -255,6 +256,7 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int]:
         "file_types": json.dumps(filters.file_types),
         "path": path,
         "below": f"{path}/*",
+        "ids": None if filters.ids is None else json.dumps(filters.ids),
         "tags": json.dumps(tags),
         "tag_count": len(tags),
     }

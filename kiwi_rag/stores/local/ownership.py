@@ -16,7 +16,7 @@ import secrets
 import socket
 import sys
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,8 @@ class WriterLock:
             if not self._depth:
                 make_derived_folder(self._path.parent)
                 self._file_lock.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
-                self._holder_file.write_text(json.dumps(_this_process()), encoding="utf-8")
+                with suppress(OSError):  # on a full disk the lock holds without a name
+                    self._holder_file.write_text(json.dumps(_this_process()), encoding="utf-8")
             self._depth += 1
 
     def release(self) -> None:
