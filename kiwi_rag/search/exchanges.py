@@ -8,8 +8,8 @@ has a half-life, if it is recent. One leg alone, and the fusion of ranks, rank b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -44,6 +44,8 @@ hits, and with them 0.006 of the recall; 0.85 would cost 0.05."""
 class ExchangeChoice(PassageChoice):
     """The choice among the messages of a memory: of each exchange as many as the query's ``per_file``."""
 
+    _now: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
+
     @property
     def fusion(self) -> FusionMethod:
         """The query's; by ranks where the scores are only an order."""
@@ -64,29 +66,29 @@ class ExchangeChoice(PassageChoice):
 
     def _scored(self, statistics: CollectionStatistics) -> Iterator[RankedHit]:
         hits = [hit for hit in collect_candidates(self.tier_queries) if self._is_wanted(hit.candidate)]
-        fusion = Fusion(self.weights, max_term_score(statistics), comparable=self.fusion == "convex")
-        legs = zip(hits, *passage_legs(hits, fusion), strict=True)
-        alone = [self._scored_alone(hit, vectors, words) for hit, vectors, words in legs]
-        gains = {} if self._is_plain else neighbour_gains(alone)
-        half_life = self.query.half_life_days
-        recency = Recency(half_life, datetime.now(UTC)) if half_life else None
-        for hit in alone:
-            added = {"neighbours": gains.get(hit.candidate.ref.item_id, 0.0), "recency": 0.0}
-            if recency:
-                added["recency"] = RECENCY_BONUS * recency.factor(moment_of(hit.candidate))
-            yield replace(hit, score=hit.score + sum(added.values()), parts={**hit.parts, **added})
+        alpha = self.weights.alpha
+        method = self.fusion
+        fusion = Fusion(self.weights, max_term_score(statistics), method, comparable=method == "convex")
+        names = frozenset[str]() if self._is_plain else frozenset(query_terms(self.query.text))
+        legs = list(zip(*passage_legs(hits, fusion), strict=True))
+        speakers = [SPEAKER_BONUS * is_said_by(hit.candidate.passage, names) for hit in hits]
+        alone = [alpha * v + (1 - alpha) * w + speaker for (v, w), speaker in zip(legs, speakers, strict=True)]
+        gains = {} if self._is_plain else neighbour_gains(hits, alone)
+        for hit, (vectors, words), speaker, score in zip(hits, legs, speakers, alone, strict=True):
+            candidate, recency = hit.candidate, self._recency(hit.candidate)
+            gain = gains.get(candidate.ref.item_id, 0.0)
+            parts = {
+                "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
+                **dict(zip(ITEM_PARTS, candidate.item, strict=True)), "vectors": vectors, "words": words,
+                "alpha": alpha, "speaker": speaker, "neighbours": gain, "recency": recency,
+                "plan": hit.plan, "fusion": fusion.method,
+            }  # fmt: skip
+            yield replace(hit, score=score + gain + recency, parts=parts)
 
-    def _scored_alone(self, hit: RankedHit, vectors: float, words: float) -> RankedHit:
-        """Return a message with its score by itself and its exchange."""
-        candidate, alpha = hit.candidate, self.weights.alpha
-        is_named = not self._is_plain and names_speaker(self.query.text, candidate.passage)
-        speaker = SPEAKER_BONUS * is_named
-        parts = {
-            "cosine": candidate.cosine if candidate.embedded else None, "bm25": candidate.bm25,
-            **dict(zip(ITEM_PARTS, candidate.item, strict=True)), "vectors": vectors, "words": words,
-            "alpha": alpha, "speaker": speaker, "plan": hit.plan, "fusion": self.fusion,
-        }  # fmt: skip
-        return replace(hit, score=alpha * vectors + (1 - alpha) * words + speaker, parts=parts)
+    def _recency(self, candidate: Candidate) -> float:
+        """Return what an exchange gains by its age; nothing without a half-life."""
+        half_life = self.query.half_life_days
+        return RECENCY_BONUS * Recency(half_life, self._now).factor(moment_of(candidate)) if half_life else 0.0
 
     def _is_wanted(self, candidate: Candidate) -> bool:
         """Whether an exchange is recent enough; stores compare only when it was signed, which is later."""
@@ -103,27 +105,28 @@ def moment_of(candidate: Candidate) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def names_speaker(query: str, message: Passage) -> bool:
-    """Whether a query has all words of the name of a message's speaker."""
+def is_said_by(message: Passage, names: Set[str]) -> bool:
+    """Whether all terms of the name of a message's speaker are among `names`."""
     name = query_terms(message.heading[-1]) if message.heading else ()
-    return bool(name) and set(name) <= set(query_terms(query))
+    return bool(name) and names >= set(name)
 
 
-def neighbour_gains(hits: Sequence[RankedHit]) -> Mapping[str, float]:
+def neighbour_gains(hits: Sequence[RankedHit], scores: Sequence[float]) -> Mapping[str, float]:
     """Return what each exchange gains by those before and after it among the candidates of its session.
 
     That is a share of the better one's score, by its best message, above the lowest score of all.
     """
-    best: dict[str, RankedHit] = {}
-    for hit in hits:
+    best: dict[str, float] = {}
+    places = dict[str, tuple[str, datetime, str]]()
+    for hit, score in zip(hits, scores, strict=True):
         path = hit.candidate.ref.item_id
-        best[path] = max(best.get(path, hit), hit, key=lambda one: one.score)
-    gains, lowest = dict.fromkeys(best, 0.0), min((hit.score for hit in hits), default=0.0)
-    in_order = sorted(best.items(), key=lambda one: (_session(one[0]), moment_of(one[1].candidate), one[0]))
-    for one, other in pairwise(in_order):
-        if _session(one[0]) == _session(other[0]):
-            for (path, _), (_, hit) in ((one, other), (other, one)):
-                gains[path] = max(gains[path], NEIGHBOUR_SHARE * (hit.score - lowest))
+        best[path] = max(best.get(path, score), score)
+        places[path] = path.partition("/")[0], moment_of(hit.candidate), path
+    gains, lowest = dict.fromkeys(best, 0.0), min(scores, default=0.0)
+    for (session, _, one), (other_session, _, other) in pairwise(sorted(places.values())):
+        if session == other_session:
+            gains[one] = max(gains[one], NEIGHBOUR_SHARE * (best[other] - lowest))
+            gains[other] = max(gains[other], NEIGHBOUR_SHARE * (best[one] - lowest))
     return gains
 
 
@@ -140,7 +143,3 @@ def above_floor(hits: Sequence[SearchResult], threshold: float, *, dynamic: bool
     least = FLOOR_SHARE * max((hit.score for hit in hits), default=0.0) if dynamic else 0.0
     similar = (hit for hit in hits if normalise_cosine(hit.parts["best_cosine"]) >= threshold)
     return [hit for hit in similar if hit.score >= least]
-
-
-def _session(path: str) -> str:
-    return path.partition("/")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag.collection import MEMORY, Collection
+from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import (
     Candidate,
     Filters,
@@ -28,8 +29,8 @@ from kiwi_rag.search.exchanges import (
     RECENCY_BONUS,
     SPEAKER_BONUS,
     above_floor,
+    is_said_by,
     moment_of,
-    names_speaker,
     neighbour_gains,
 )
 from kiwi_rag.search.ranking import RankedHit
@@ -172,19 +173,23 @@ def hit(path: str, score: float, minute: int | None = 0) -> RankedHit:
     return RankedHit(MEMORY, 0, "exact", candidate, score)
 
 
+def gained(hits: Sequence[RankedHit]) -> Mapping[str, float]:
+    return neighbour_gains(hits, [hit.score for hit in hits])
+
+
 def test_an_exchange_gains_by_the_better_neighbour_of_its_session() -> None:
     hits = [hit("s/-/a", 0.9, 1), hit("s/-/b", 0.2, 2), hit("s/-/b", 0.3, 2), hit("s/-/c", 0.6, 3), hit("t/-/d", 1, 4)]
-    gains = neighbour_gains(hits)
+    gains = gained(hits)
     expected = {"s/-/a": 0.1, "s/-/b": 0.7, "s/-/c": 0.1, "t/-/d": 0}
     assert gains == pytest.approx({path: NEIGHBOUR_SHARE * gain for path, gain in expected.items()})
-    assert neighbour_gains([]) == {}
-    assert neighbour_gains(hits[:1]) == {"s/-/a": 0}
+    assert gained([]) == {}
+    assert gained(hits[:1]) == {"s/-/a": 0}
 
 
 def test_the_order_of_candidates_does_not_change_what_an_exchange_gains() -> None:
     hits = [hit(f"s{n % 3}/-/{n}", (n * 7 % 11) / 11, n // 2) for n in range(40)]
     shuffled = random.Random(4).sample(hits, len(hits))
-    assert neighbour_gains(hits) == neighbour_gains(shuffled)
+    assert gained(hits) == gained(shuffled)
 
 
 @pytest.mark.parametrize(("modified", "expected"), [
@@ -203,7 +208,7 @@ def test_the_time_of_an_exchange_is_that_of_its_metadata(modified: Any, expected
     ("What did I say?", ("I",), False), ("What did Ada buy?", (), False),
 ])  # fmt: skip
 def test_a_speaker_is_named_by_all_words_of_the_name(query: str, speaker: tuple[str, ...], expected: bool) -> None:
-    assert names_speaker(query, Passage(0, "x", "", speaker, 1, 1)) is expected
+    assert is_said_by(Passage(0, "x", "", speaker, 1, 1), set(query_terms(query))) is expected
 
 
 def results(*scored: tuple[float, float]) -> Sequence[SearchResult]:
