@@ -33,6 +33,7 @@ Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project
          kiwi setup codex --dry-run      show the changes in ~/.codex as a diff
          kiwi setup cursor --remove      remove Kiwi again
          kiwi setup vscode --tasks       .vscode/tasks.json: index and watch the workspace
+         kiwi setup claude --memory      ~/.claude/settings.json: remember finished exchanges
 """
 
 
@@ -40,25 +41,30 @@ Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project
 @click.argument("name", type=click.Choice(list(CLIENTS)))
 @option("--project", is_flag=True, help="Change this project's files, which the team shares, not your own.")
 @option("--tasks", is_flag=True, help="Only with vscode: add tasks to the project that index and watch the workspace.")
+@option("--memory", is_flag=True, help="Only with claude: add hooks that remember what was said in its sessions.")
+@option("--recall", is_flag=True, help="With --memory: also add what is remembered to each prompt.")
 @option(
     "--toolsets", default="", help=f"Toolsets, separated by commas. Default: {TOOLSETS}, in a project documents too."
 )
 @option("--remove", is_flag=True, help="Remove what kiwi setup added.")
 @option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
-def setup(session: Session, name: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool) -> None:
+def setup(
+    session: Session, name: str, project: bool, tasks: bool, memory: bool, recall: bool, toolsets: str, remove: bool,
+    dry_run: bool,
+) -> None:  # fmt: skip
     """Configure an AI client to start Kiwi as an MCP server, and its agent to search Kiwi before it reads files."""
     from kiwi_rag.mcp.toolsets import parse_names
 
     known, toolsets = CLIENTS[name], ",".join(parse_names(toolsets)) if toolsets else ""
-    if tasks and name != "vscode":
-        hint = "kiwi setup vscode --tasks"
-        raise UsageError(f"--tasks works with vscode only, not with {known.title}", hint=hint)
+    _check_options(known, tasks=tasks, memory=memory, recall=recall)
     project_folder = _project(session, known, needed=project, anywhere=tasks)
     environment = ClientEnvironment(Path.home(), project_folder, sys.platform, process_environment())
     backups = Backups(home_of(process_environment()) / "clients")
     with nullcontext() if dry_run else backups.locked():
         if tasks and project_folder:
             plan = ai_clients.plan_tasks(project_folder, backups, remove=remove)
+        elif memory:
+            plan = ai_clients.plan_memory(known, environment, backups, project=project, remove=remove, recall=recall)
         else:
             plan = plan_setup(known, environment, backups, project=project, remove=remove, toolsets=toolsets)
         for change in () if dry_run else plan:
@@ -66,7 +72,16 @@ def setup(session: Session, name: str, project: bool, tasks: bool, toolsets: str
     _report(session, plan, dry_run)
     if plan and not (dry_run or remove):
         _advise(session, known, project or tasks, toolsets)
-        session.notify(f"next: {ai_clients.THEN if tasks else known.then}")
+        session.notify(f"next: {ai_clients.THEN if tasks else ai_clients.THEN_MEMORY if memory else known.then}")
+
+
+def _check_options(client: Client, *, tasks: bool, memory: bool, recall: bool) -> None:
+    if tasks and client != CLIENTS["vscode"]:
+        hint = "kiwi setup vscode --tasks"
+        raise UsageError(f"--tasks works with vscode only, not with {client.title}", hint=hint)
+    if (memory and tasks) or (recall and not memory):
+        hint = "kiwi setup claude --memory --recall"
+        raise UsageError("--recall works with --memory only, and --memory without --tasks", hint=hint)
 
 
 def _project(session: Session, client: Client, *, needed: bool, anywhere: bool) -> Path | None:

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
+from kiwi_rag.errors import UsageError
 from kiwi_rag.integrations.client_files import Backups, Editor, FileChange, plan_changes
+from kiwi_rag.integrations.client_hooks import HookEntries
 from kiwi_rag.integrations.config_edit import JSON, MODULE, NAME, TOML, ConfigEntries, Entry, ManagedBlock
 
 VERB = "mcp"
@@ -53,6 +55,8 @@ class Level:
         The server's arguments; some clients replace a variable in them by the open folder.
     extra
         What an entry says beside command and arguments.
+    hooks
+        Path of the file with hooks; empty where the client has none.
     """
 
     config: str
@@ -60,6 +64,7 @@ class Level:
     head: str = ""
     args: Sequence[str] = (VERB,)
     extra: Mapping[str, str] = field(default_factory=lambda: {"type": "stdio"})
+    hooks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,10 @@ class Client:
     syntax: str = "json"
     without_rules: str = ""
     sees_path: bool = True
+
+    def level(self, *, project: bool) -> Level:
+        """Return what it keeps for a project, if that is wanted and it keeps something, or for the user."""
+        return self.project if project and self.project else self.user
 
 
 _FACTS = tomllib.loads(Path(__file__).with_name("clients.toml").read_text(encoding="utf-8"))
@@ -168,10 +177,9 @@ def plan_setup(  # noqa: PLR0913  # the command's options, by name
     ClientFileError
         When one of its files cannot be read, is malformed, or has another server of Kiwi's name.
     """
-    level = client.project if project and client.project else client.user
-    # A project's files are used on other machines too, where this program may have another path.
-    command = [NAME] if project else starting_command(environment.environ.get("PATH"), by_name=client.sees_path)
-    entry = server_entry([*command, *level.args], level.extra, toolsets)
+    level = client.level(project=project)
+    program = _program(client, environment, project)
+    entry = server_entry([*program, *level.args], level.extra, toolsets)
     entries = ConfigEntries(FORMATS[client.syntax], client.key, [entry])
     edits: dict[Path, Editor] = {environment.file(level.config): entries}
     if level.rules:
@@ -179,6 +187,37 @@ def plan_setup(  # noqa: PLR0913  # the command's options, by name
             toolsets or default_toolsets(project=project), level.head
         )
     return plan_changes(edits, environment.link_targets(project=project), backups, remove=remove)
+
+
+def plan_memory(  # noqa: PLR0913  # the command's options, by name
+    client: Client,
+    environment: ClientEnvironment,
+    backups: Backups,
+    *,
+    project: bool = False,
+    remove: bool = False,
+    recall: bool = False,
+) -> Sequence[FileChange]:
+    """Return what adding the hooks of the conversation memory, or taking them out, changes; nothing is written.
+
+    Raises
+    ------
+    UsageError
+        When the client has no hooks.
+    ClientFileError
+        When its file cannot be read, or is malformed.
+    """
+    if not (path := client.level(project=project).hooks):
+        raise UsageError(f"{client.title} has no hooks that Kiwi uses", hint="kiwi setup claude --memory")
+    hooks = HookEntries(_program(client, environment, project), recall)
+    return plan_changes(
+        {environment.file(path): hooks}, environment.link_targets(project=project), backups, remove=remove
+    )
+
+
+def _program(client: Client, environment: ClientEnvironment, project: bool) -> Sequence[str]:
+    """Return what starts Kiwi; a project's files are used on other machines too, where it may have another path."""
+    return [NAME] if project else starting_command(environment.environ.get("PATH"), by_name=client.sees_path)
 
 
 def server_entry(command: Sequence[str], extra: Mapping[str, str], toolsets: str = TOOLSETS) -> Entry:
@@ -238,6 +277,7 @@ def instructions_block(toolsets: str = TOOLSETS, head: str = "") -> ManagedBlock
 
 
 THEN = "open the folder again: the watch task starts with it, if VS Code is allowed to start tasks by itself"
+THEN_MEMORY = "restart claude; /hooks shows the hooks, and kiwi memory list what they added"
 """What the user does next."""
 _GROUP = "workspace"
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kiwi_rag.integrations.client_hooks import HookEntries
 from kiwi_rag.integrations.config_edit import ClientFileError, ConfigEntries, Malformed, ManagedBlock, NameTaken
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.storage.atomic import acquire_lock, atomic_write
@@ -18,7 +19,7 @@ _BOM = b"\xef\xbb\xbf"
 _WAIT_SECONDS = 10
 MAX_BYTES = 16 << 20
 
-Editor = ConfigEntries | ManagedBlock
+Editor = ConfigEntries | HookEntries | ManagedBlock
 
 
 class MalformedClientFile(ClientFileError, code="client-malformed"):

@@ -16,6 +16,8 @@ from kiwi_rag.errors import UsageError
 SUFFIX = ".exchange"
 """The suffix of an exchange's path, by which its format is recognised."""
 NO_THREAD = "-"
+RECALLED_OPEN, RECALLED_CLOSE = "<recalled-memory>", "</recalled-memory>"
+"""What stands before and after memory that an agent was given, so that it is not remembered again as new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Exchange:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"])) or "it"
             raise UsageError(f"not an exchange: {where}: {first['msg']}", hint=_EXAMPLE) from None
-        except PydanticSerializationError as error:
+        except (PydanticSerializationError, OverflowError) as error:
             raise UsageError(f"not an exchange: {error}", hint=_EXAMPLE) from error
         return found
 

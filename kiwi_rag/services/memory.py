@@ -18,12 +18,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.errors import KiwiError, NotFound, UsageError
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, NotFound, StoreError, UsageError
 from kiwi_rag.model import Exchange, Finding, ItemRef, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection
-from kiwi_rag.sources.memory.source import MemorySource, content_of
+from kiwi_rag.sources.memory.source import MemorySource
 from kiwi_rag.storage.atomic import make_private
 from kiwi_rag.validation.audit import AuditEvent
 
@@ -148,7 +148,7 @@ class Memory(DocumentIndex):
 
     def read(self, path: str) -> bytes:
         """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
-        return self.table.get(path)
+        return self.table.get(path)[0]
 
     async def writer(self, *args: Any, **options: Any) -> IngestContext:
         """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left."""
@@ -162,10 +162,16 @@ class Memory(DocumentIndex):
         return self._writer
 
     async def _catch_up(self, writer: IngestContext) -> None:
-        """Index what is stored and not indexed: its process was killed, or could not write to the index."""
-        if await self._is_behind():
+        """Index what is stored and not indexed: its process was killed, or could not write to the index.
+
+        With another model everything would have to be embedded again, which takes a command of its own.
+        """
+        if await self._is_of_model() and await self._is_behind():
             await self.update(writer)
         self._checked_at = time.monotonic()
+
+    async def _is_of_model(self) -> bool:
+        return (await self.tier.store.status()).fingerprint in ("", str(self.embed.fingerprint))
 
     async def add(self, exchange: Exchange) -> AddedExchange:
         """Store one exchange, durable on return, and index it.
@@ -191,8 +197,12 @@ class Memory(DocumentIndex):
         pending = await self._index(cleaned) if outcome is Outcome.NEW else ""
         return AddedExchange(cleaned, outcome is Outcome.NEW, findings, pending)
 
-    async def add_all(self, exchanges: Sequence[Exchange], callbacks: Callbacks | None = None) -> AddedExchanges:
+    async def add_all(
+        self, exchanges: Sequence[Exchange], /, callbacks: Callbacks | None = None, *, replace: bool = False
+    ) -> AddedExchanges:
         """Store exchanges in one transaction, and index them; those that are refused do not stop the others.
+
+        With `replace`, one is stored in place of that with its id, unless that is of another session.
 
         Raises
         ------
@@ -203,7 +213,7 @@ class Memory(DocumentIndex):
 
         inspected = await asyncio.to_thread(lambda: list(map(inspect_exchange, exchanges)))
         kept = [one for one, _ in inspected if one is not None]
-        outcomes = await asyncio.to_thread(self.table.add, kept)
+        outcomes = await asyncio.to_thread(partial(self.table.add, kept, replace=replace))
         refused = {of.id: found for of, (one, found) in zip(exchanges, inspected, strict=True) if one is None}
         refused |= {one.id: [_finding(one, how)] for one, how in zip(kept, outcomes, strict=True) if how in _REFUSALS}
         new = [one.id for one, how in zip(kept, outcomes, strict=True) if how is Outcome.NEW]
@@ -211,7 +221,8 @@ class Memory(DocumentIndex):
         for exchange in exchanges:
             if exchange.id in refused:
                 self._reject(exchange, refused[exchange.id])
-        report = await self.update(await self.writer(), callbacks=callbacks) if new else None
+        is_changed = Outcome.NEW in outcomes or Outcome.REPLACED in outcomes
+        report = await self.update(await self.writer(), callbacks=callbacks) if is_changed else None
         return AddedExchanges(new, outcomes.count(Outcome.KNOWN), refused, cleaned, report)
 
     async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:
@@ -221,8 +232,10 @@ class Memory(DocumentIndex):
         if not self.is_indexed and not await asyncio.to_thread(self.table.count):
             raise NotFound(f"{self.title} is empty", hint=hint or "kiwi memory import, or kiwi memory add --help")
         if time.monotonic() - self._checked_at > CHECK_SECONDS:
-            with suppress(KiwiError):  # it is searched as far as it is indexed, and the reply says so
+            with suppress(StoreError, EmbeddingError):  # it is searched as far as it is indexed, and the reply says so
                 await self._catch_up(await self.writer())
+            if not await self._is_of_model():
+                raise FingerprintMismatch(f"{self.title} was indexed with another model", hint=self.index_command)
         searcher = Searcher([self.indexed_tier(hint)], self.embed, self._app.settings.deadline)
         reply = await searcher.search(query)
         return replace(reply, unfinished=reply.unfinished or await self._is_behind())
@@ -230,7 +243,7 @@ class Memory(DocumentIndex):
     async def recall(self, query: SearchQuery) -> tuple[Sequence[Recollection], SearchReply]:
         """Return the exchanges that a query finds, best first, and the reply with their hits."""
         reply = await self.search(query)
-        found = await asyncio.to_thread(lambda: [Exchange.of(self.table.get(hit.ref.item_id)) for hit in reply.hits])
+        found = await asyncio.to_thread(lambda: [Exchange.of(self.read(hit.ref.item_id)) for hit in reply.hits])
         return [Recollection(one, hit) for one, hit in zip(found, reply.hits, strict=True)], reply
 
     async def forget(self, selection: Selection, *, keep: bool = True) -> Sequence[str]:
@@ -282,7 +295,7 @@ class Memory(DocumentIndex):
 
         try:
             writer = await self.writer()
-            content = content_of(exchange.path, exchange.canonical)
+            content = await asyncio.to_thread(self.source.read, exchange.path)
             await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
         except KiwiError as error:
             self._checked_at = -math.inf

@@ -6,11 +6,13 @@ up to one byte more than the limit, so that a file that is too large is noticed 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from kiwi_rag.errors import SourceUnreadable
 from kiwi_rag.system import OPENS_FOLDERS, open_flags
@@ -70,12 +72,14 @@ def read_below(root: Path, path: str, max_bytes: int) -> tuple[bytes, os.stat_re
     SourceUnreadable
         When it cannot be read, is no regular file, or a link stands on the way to it.
     """
-    try:
+    with _explained(path):
         return _read(_open_below(root, path), path, max_bytes)
-    except (FileNotFoundError, ValueError) as error:
-        raise FileNotFoundError(path) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
+
+
+def open_below(root: Path, path: str) -> tuple[BinaryIO, os.stat_result]:
+    """Return the file at `path` below `root`, open to be read in parts, and what it is; raise as `read_below` does."""
+    with _explained(path):
+        return _opened(_open_below(root, path), path)
 
 
 def read_linked(path: Path, root: Path, max_bytes: int) -> bytes:
@@ -105,6 +109,16 @@ def unreadable(path: str, error: OSError) -> SourceUnreadable:
             f"{path} is not read, because a part of its path is a link", hint="replace the link with a folder or file"
         )
     return SourceUnreadable(f"cannot read {path}: {error.strerror or error}", hint="check the owner and the mode")
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, ValueError) as error:
+        raise FileNotFoundError(path) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def _open_below(root: Path, path: str) -> int:
@@ -139,12 +153,17 @@ def _open_by_path(path: Path, no_links: Sequence[Path]) -> int:
 
 
 def _read(descriptor: int, path: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
+    file, entry = _opened(descriptor, path)
+    with file:
+        return file.read(max_bytes + 1), entry
+
+
+def _opened(descriptor: int, path: str) -> tuple[BinaryIO, os.stat_result]:
     entry = os.fstat(descriptor)
     if not stat.S_ISREG(entry.st_mode):
         os.close(descriptor)
         raise _not_regular(path)
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(max_bytes + 1), entry
+    return os.fdopen(descriptor, "rb"), entry
 
 
 def _not_regular(path: str) -> NotRegularFile:

@@ -26,8 +26,8 @@ from kiwi_rag.stores.base import timestamp
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS exchanges (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, path TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL,
-    thread_id TEXT NOT NULL, at TEXT NOT NULL, data BLOB NOT NULL
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, path TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL, thread_id TEXT NOT NULL, at TEXT NOT NULL, data BLOB NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS exchanges_by_session ON exchanges (session_id, at, number);
 CREATE INDEX IF NOT EXISTS exchanges_by_time ON exchanges (at);
@@ -56,10 +56,14 @@ GROUP BY session_id ORDER BY max(at) DESC, session_id LIMIT :limit OFFSET :offse
 
 
 class Outcome(StrEnum):
-    """What became of an exchange: stored, there already, forgotten before, or refused for the other one of its id."""
+    """What became of an exchange: stored, there already, stored in place of another version, or not stored.
+
+    It is not stored when it was forgotten before, or another exchange has its id.
+    """
 
     NEW = "new"
     KNOWN = "known"
+    REPLACED = "replaced"
     FORGOTTEN = "forgotten"
     OTHER_SESSION = "other-session"
     OTHER_CONTENT = "other-content"
@@ -120,18 +124,27 @@ class ExchangeTable:
         self._connection: sqlite3.Connection | None = None
         self._mutex = threading.Lock()
 
-    def add(self, exchanges: Sequence[Exchange]) -> Sequence[Outcome]:
-        """Store exchanges in their order, in one transaction that is durable on return; one outcome for each."""
-        with self._using() as connection, transaction(connection):
-            return [_add(connection, exchange) for exchange in exchanges]
+    def add(self, exchanges: Sequence[Exchange], *, replace: bool = False) -> Sequence[Outcome]:
+        """Store exchanges in their order, in one transaction that is durable on return; one outcome for each.
 
-    def get(self, path: str) -> bytes:
-        """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
+        With `replace`, one is stored in place of that with its id, unless that is of another session.
+        """
+        with self._using() as connection, transaction(connection):
+            return [_add(connection, exchange, replace=replace) for exchange in exchanges]
+
+    def get(self, path: str) -> tuple[bytes, int]:
+        """Return the canonical JSON of the exchange at a path, and the number of this version of it.
+
+        Raises
+        ------
+        FileNotFoundError
+            When there is none.
+        """
         with self._using() as connection:
-            row = connection.execute("SELECT data FROM exchanges WHERE path = ?", (path,)).fetchone()
+            row = connection.execute("SELECT data, number FROM exchanges WHERE path = ?", (path,)).fetchone()
         if row is None:
             raise FileNotFoundError(path)
-        return bytes(row[0])
+        return bytes(row[0]), row[1]
 
     def select(self, selection: Selection, limit: int = -1, offset: int = 0) -> Sequence[Exchange]:
         """Return the exchanges that a selection names, the oldest first."""
@@ -175,10 +188,10 @@ class ExchangeTable:
         with self._using() as connection:
             return int(connection.execute("SELECT count(*) FROM exchanges").fetchone()[0])
 
-    def sizes(self) -> Sequence[tuple[str, int]]:
-        """Return path and size in bytes of all exchanges, by path."""
+    def versions(self) -> Sequence[tuple[str, int, int]]:
+        """Return the path of each exchange, its size in bytes, and a number that no other version of it has."""
         with self._using() as connection:
-            return connection.execute("SELECT path, length(data) FROM exchanges ORDER BY path").fetchall()
+            return connection.execute("SELECT path, length(data), number FROM exchanges ORDER BY path").fetchall()
 
     def begin_forgetting(self, selection: Selection, *, keep: bool = True) -> Sequence[str]:
         """Delete the exchanges that a selection names, and leave a tombstone of each; return their ids.
@@ -254,19 +267,19 @@ class ExchangeTable:
         return StoreCorrupt(f"the memory {self.path} is damaged: {error}", hint=hint)
 
 
-def _add(connection: sqlite3.Connection, exchange: Exchange) -> Outcome:
+def _add(connection: sqlite3.Connection, exchange: Exchange, *, replace: bool) -> Outcome:
     data, thread = exchange.canonical, exchange.thread_id or ""
     if connection.execute("SELECT 1 FROM forgotten WHERE id = ?", (exchange.id,)).fetchone():
         return Outcome.FORGOTTEN
     row = exchange.id, exchange.path, exchange.session_id, thread, timestamp(exchange.timestamp), data
     before = connection.execute("SELECT session_id, data FROM exchanges WHERE id = ?", row[:1]).fetchone()
-    if before is None:
-        columns = "(id, path, session_id, thread_id, at, data) VALUES (?, ?, ?, ?, ?, ?)"
-        connection.execute(f"INSERT INTO exchanges {columns}", row)
-        return Outcome.NEW
-    if before[0] != exchange.session_id:
+    if before is not None and before[0] != exchange.session_id:
         return Outcome.OTHER_SESSION
-    return Outcome.KNOWN if bytes(before[1]) == data else Outcome.OTHER_CONTENT
+    if before is not None and (bytes(before[1]) == data or not replace):
+        return Outcome.KNOWN if bytes(before[1]) == data else Outcome.OTHER_CONTENT
+    columns = "(id, path, session_id, thread_id, at, data) VALUES (?, ?, ?, ?, ?, ?)"
+    connection.execute(f"INSERT OR REPLACE INTO exchanges {columns}", row)
+    return Outcome.NEW if before is None else Outcome.REPLACED
 
 
 def _contains(data: bytes, text: str) -> bool:

@@ -10,9 +10,6 @@ from kiwi_rag.sources.memory.exchanges import ExchangeTable
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
 from kiwi_rag.validation.document_gate import DocumentFile
 
-_NEVER_CHANGED = 1
-"""The time of change of every exchange, in nanoseconds: one that is stored is never changed."""
-
 
 @dataclass(frozen=True)
 class MemorySource(Source):
@@ -22,9 +19,9 @@ class MemorySource(Source):
 
     def find(self, paths: Sequence[str] | None, indexed: Sequence[str], report: SyncReport) -> Iterator[FoundFile]:
         """Yield the exchanges, of all or of those at `paths` and below them."""
-        sizes = dict(self.table.sizes())
-        for path in sizes if paths is None else named_paths(paths, list(sizes)):
-            yield FoundFile(path, sizes[path], _NEVER_CHANGED)
+        found = {path: FoundFile(path, size, version) for path, size, version in self.table.versions()}
+        for path in found if paths is None else named_paths(paths, list(found)):
+            yield found[path]
 
     def path_of(self, ref: ItemRef) -> str:
         """Return the path of an exchange."""
@@ -32,10 +29,7 @@ class MemorySource(Source):
 
     def read(self, path: str) -> SourceContent:
         """Read one exchange; raises as `Source.read`."""
-        return content_of(path, self.table.get(path))
-
-
-def content_of(path: str, data: bytes) -> SourceContent:
-    """Return an exchange as the gate judges it; `data` is its canonical JSON."""
-    file = DocumentFile(path, data, {"last_modified": Exchange.of(data).timestamp.isoformat()})
-    return SourceContent(file, sha256_hex(data), "", len(data), _NEVER_CHANGED)
+        data, version = self.table.get(path)
+        file = DocumentFile(path, data, {"last_modified": Exchange.of(data).timestamp.isoformat()})
+        # The number of the version stands for the time of change: it is another one after each.
+        return SourceContent(file, sha256_hex(data), "", len(data), version)
