@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.local.audit import SqliteAuditLog
 
+MEMORY = "memory"
+"""The name of the tier that a conversation memory is."""
 RANKS = {"project": 0, "user": 1, "registry": 2}
 SOURCES = {
     "project": ("project",),

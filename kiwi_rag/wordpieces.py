@@ -21,7 +21,7 @@ from itertools import islice
 from kiwi_rag.model import Item, Passage
 
 PROSE_KINDS = frozenset({
-    *("", "section", "front-matter", "context", "drivers", "options", "decision", "consequences", "message")
+    *("", "section", "front-matter", "context", "drivers", "options", "decision", "consequences", "turn")
 })  # fmt: skip
 MAX_CONTEXT = 200
 """Characters of a passage's context."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -20,6 +21,7 @@ from kiwi_rag.services import Services
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.judgements import Dataset
+    from kiwi_rag.evaluation.memory import Conversation, FoundEvidence
     from kiwi_rag.evaluation.runs import Run
 
 ITEM_TYPE = option("--type", "item_type", choices=ITEM_TYPES, help="Only items of this type.")
@@ -110,6 +112,7 @@ Examples:
   kiwi eval beir/scifact --method bm25 --method hybrid --k 100
   kiwi eval queries.jsonl --out today.json
   kiwi eval diff yesterday.json today.json
+  kiwi eval memory locomo10.json
 """
 
 
@@ -225,3 +228,47 @@ def diff(session: Session, before: Path, after: Path, metric: str, methods: tupl
         session.notify(f"the runs also differ in: {', '.join(found.differs)}")
     if found.unmatched:
         session.notify(f"left out, in one run only or judged differently: {counted(found.unmatched, 'queries')}")
+
+
+@evaluate.command(epilog="Example: kiwi eval memory locomo10.json --json")
+@click.argument("file", type=_FILE)
+@option("--k", type=click.IntRange(1, 50), default=10, help="Depth of the second recall.")
+def memory(session: Session, file: Path, k: int) -> int:
+    """Measure how much of the evidence of judged questions a conversation memory finds.
+
+    FILE has the form of LoCoMo: conversations in sessions, and questions with the turns that answer them. Each
+    conversation is indexed in a temporary folder. Recall@5, recall@k and MRR are printed with their 95% intervals, of
+    single turns, of exchanges and of sessions, for BM25, vectors, RRF and hybrid.
+    """
+    from kiwi_rag.evaluation import memory as evaluation
+
+    conversations = evaluation.load(file)
+    found = session.run(lambda app: _measure_memories(session, app, conversations))
+    rows = evaluation.summarise(found, k)
+    about = [
+        {"name": one.name, "exchanges": len(one.exchanges), "questions": len(one.questions)} for one in conversations
+    ]
+    session.print_data({"conversations": about, "rows": rows}, evaluation.table(rows))
+    session.notify(f"left out: {counted(sum(one.left_out for one in conversations), 'questions')} without an answer")
+    return DONE if all(one.complete for one in found) else PARTLY
+
+
+async def _measure_memories(
+    session: Session, app: Services, conversations: Sequence[Conversation]
+) -> list[FoundEvidence]:  # fmt: skip
+    from kiwi_rag.evaluation import memory as evaluation
+    from kiwi_rag.services.memory import Memory
+
+    found: list[FoundEvidence] = []
+    settings = replace(app.settings, memory_store="local", memory_retention_days=0.0)
+    resolved = replace(app.resolved, settings=settings)
+    with session.progress_bar("eval", "questions") as planned:
+        progress = planned(sum(len(one.questions) for one in conversations))
+        for one in conversations:
+            with TemporaryDirectory(prefix="kiwi-eval-") as folder:
+                async with Services(resolved, Path(folder)) as inner, Memory(inner) as held:
+                    added = await held.add_all(one.exchanges)
+                    if added.refused:
+                        raise UsageError(f"{one.name}: {counted(len(added.refused), 'exchanges')} cannot be stored")
+                    found += await evaluation.evaluate(one, held.search, progress)
+    return found

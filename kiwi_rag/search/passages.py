@@ -169,12 +169,17 @@ class PassageChoice(Choice):
 
     @property
     def weights(self) -> FusionWeights:
-        """Those of items. As long as there are no vectors, words have all of it."""
-        weights = default_weights()
+        """The tuned ones. As long as there are no vectors, words have all of it."""
+        weights = self._tuned
         if not self._has_vector:
             return replace(weights, alpha=0.0)
-        alpha = weights.alpha if self.is_comparable else RANK_ALPHA
+        alpha = weights.alpha if self.fusion == "convex" else RANK_ALPHA
         return replace(weights, alpha=alpha if self.query.alpha is None else self.query.alpha)
+
+    @property
+    def _tuned(self) -> FusionWeights:
+        """Those of items."""
+        return default_weights()
 
     async def choose(self, store_query: StoreQuery) -> None:
         """Verify passages, best first, until there are enough hits; copies of a hit are named and do not count."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.collection import Collection
+from kiwi_rag.collection import MEMORY, Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery, Vector
@@ -79,7 +79,7 @@ class Searcher:
         trusts = await asyncio.to_thread(_read_trusts, tier_queries)
         verifier = Verifier(tier_queries, trusts, store_query.fingerprint)
         workspace = next((tq for tq in tier_queries if tq.tier.workspace), None)
-        choice = _choice_type(workspace is not None)(query, tier_queries, verifier)
+        choice = _choice_type(workspace.tier.name if workspace else "")(query, tier_queries, verifier)
         store_query, rounds = await _choose(choice, store_query, tier_queries, query.limit)
         hits = await choice.finish()
         refused = [*verifier.refused, *(hit for tq in tier_queries for hit in _record_unreadable(tq))]
@@ -99,13 +99,17 @@ class Searcher:
         )
 
 
-def _choice_type(of_documents: bool) -> type[ItemChoice | PassageChoice]:
-    """Return the class that chooses the hits; that of documents needs the gate, which a search of items does not."""
-    if not of_documents:
+def _choice_type(documents: str) -> type[ItemChoice | PassageChoice]:
+    """Return the class that chooses the hits, by the name of the tier of documents, empty where items are searched.
+
+    That of documents needs the gate, which a search of items does not.
+    """
+    if not documents:
         return ItemChoice
+    from kiwi_rag.search.exchanges import ExchangeChoice
     from kiwi_rag.search.passages import PassageChoice
 
-    return PassageChoice
+    return ExchangeChoice if documents == MEMORY else PassageChoice
 
 
 async def _choose(

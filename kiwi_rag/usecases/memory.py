@@ -14,6 +14,7 @@ from kiwi_rag.errors import UsageError
 from kiwi_rag.model import Exchange, Filters, SearchQuery, SearchReply
 from kiwi_rag.model.exchanges import mark_recalled, path_pattern
 from kiwi_rag.search.diversify import CopyIndex
+from kiwi_rag.search.exchanges import above_floor
 from kiwi_rag.services.memory import Memory, Recollection
 
 MAX_TOKENS = 2000
@@ -118,7 +119,9 @@ async def search_memory(memory: Memory, query: MemoryQuery, settings: Settings) 
 
 
 def _above_floor(found: Sequence[Recollection], settings: Settings) -> Sequence[Recollection]:
-    return [one for one in found if one.hit.score >= settings.memory_floor]
+    hits = [one.hit for one in found]
+    kept = {hit.ref for hit in above_floor(hits, settings.memory_floor, dynamic=settings.memory_dynamic_floor)}
+    return [one for one in found if one.hit.ref in kept]
 
 
 async def get_context(

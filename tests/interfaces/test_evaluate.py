@@ -17,6 +17,7 @@ from tests.shared import ROOT
 
 ACME = ROOT / "examples/acme"
 QUERIES = str(ACME / "queries.jsonl")
+TALK = str(ROOT / "tests/data/conversations.json")
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +165,21 @@ def test_help_has_examples(acme: Kiwi) -> None:
     shown = acme.run("eval", "--help").stdout
     assert "kiwi eval diff yesterday.json today.json" in shown
     assert "kiwi eval beir/scifact" in shown
+
+
+def test_a_conversation_memory_is_measured_in_a_folder_of_its_own(acme: Kiwi) -> None:
+    before = sorted(path.name for path in (acme.cwd / ".ai").iterdir())
+    document = acme.json("eval", "memory", TALK, "--k", "3")
+    assert document["conversations"] == [{"name": "lighthouse", "exchanges": 11, "questions": 6}]
+    means = {(r["unit"], r["method"]): r["metrics"]["recall@3"] for r in document["rows"] if r["category"] == "all"}
+    assert set(means) == {(u, m) for u in ("turn", "exchange", "session") for m in ("bm25", "vectors", "rrf", "hybrid")}
+    assert means["turn", "hybrid"]["mean"] > 0.5
+    assert means["session", "hybrid"]["mean"] == 1
+    assert sorted(path.name for path in (acme.cwd / ".ai").iterdir()) == before
+
+
+def test_a_file_that_is_no_conversation_is_refused_with_its_place(acme: Kiwi) -> None:
+    wrong = acme.cwd / "talk.json"
+    wrong.write_text('[{"conversation": {"session_1": [{"text": "Hi"}]}, "qa": []}]')
+    done = acme.run("eval", "memory", str(wrong), expect=2)
+    assert "talk.json[0].conversation.session_1[0].speaker" in done.stderr

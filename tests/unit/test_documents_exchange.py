@@ -40,7 +40,7 @@ def test_each_message_is_a_passage_under_its_date_and_speakers() -> None:
     first, second = split_document(document)
     assert (document.metadata["file_type"], document.metadata["title"]) == ("exchange", "8 May 2023, Ada and Ben")
     assert [line.text for line in document.rendered or ()] == ["Ada: Where is the key?", "", "Ben: Under the mat."]
-    assert (first.text, first.kind, first.heading) == ("Ada: Where is the key?", "message", ("Ada",))
+    assert (first.text, first.kind, first.heading) == ("Ada: Where is the key?", "turn", ("Ada",))
     assert second.indexed_text == "8 May 2023, Ada and Ben > Ben\nBen: Under the mat."
     assert not findings
 

@@ -15,7 +15,7 @@ a text, or at its headings, and linear.
 | python | module, class, function |
 | every other of `CODE_TYPES` (TSX is typescript, JSX javascript) | module, class, method, function, field |
 | plantuml | diagram |
-| exchange | message |
+| exchange | turn |
 | text | text |
 """
 

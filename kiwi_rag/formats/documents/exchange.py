@@ -13,13 +13,14 @@ from kiwi_rag.formats.outcome import MalformedSource, ParsedDocument, Stretch, f
 from kiwi_rag.model import RenderedLine
 from kiwi_rag.model.exchanges import Exchange
 
-KIND = "message"
+KIND = "turn"
+"""The kind of each section. That of a message in AsyncAPI is another, whose text is no prose."""
 _NAME = 60
 """Characters of a speaker's name in a title or a heading."""
 
 
 def parse(text: str, form: str) -> ParsedDocument:
-    """Return the messages of an exchange as sections of the kind ``message``.
+    """Return the messages of an exchange as sections of the kind ``turn``.
 
     Raises
     ------
