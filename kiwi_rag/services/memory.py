@@ -24,6 +24,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection
 from kiwi_rag.sources.memory.source import MemorySource
+from kiwi_rag.sources.source import describe_error
 from kiwi_rag.storage.atomic import make_private
 from kiwi_rag.validation.audit import AuditEvent
 
@@ -171,7 +172,9 @@ class Memory(DocumentIndex):
         self._checked_at = time.monotonic()
 
     async def _is_of_model(self) -> bool:
-        return (await self.tier.store.status()).fingerprint in ("", str(self.embed.fingerprint))
+        """Whether a local index has the vectors of this model; a shared store answers for itself."""
+        status = None if self.is_shared else await self.tier.store.status()
+        return status is None or status.fingerprint in ("", str(self.embed.fingerprint))
 
     async def add(self, exchange: Exchange) -> AddedExchange:
         """Store one exchange, durable on return, and index it.
@@ -299,7 +302,7 @@ class Memory(DocumentIndex):
             await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
         except KiwiError as error:
             self._checked_at = -math.inf
-            return f"{error.message}; {self.index_command} indexes it"
+            return f"{describe_error(error)}; {self.index_command} indexes it"
         return ""
 
     async def _is_behind(self) -> bool:

@@ -30,9 +30,11 @@ from kiwi_rag.errors import (
     StoreFull,
     UsageError,
 )
-from kiwi_rag.model import Exchange, SearchQuery, sha256_hex
+from kiwi_rag.model import Exchange, ItemType, SearchQuery, sha256_hex
 from kiwi_rag.model.exchanges import id_of, mark_recalled, without_recalled
 from kiwi_rag.services.memory import Memory
+from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.trust import Signer
 from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection, SessionSummary
 from kiwi_rag.storage import sqlite
 from kiwi_rag.usecases.memory import MemoryQuery, get_context, search_memory
@@ -533,6 +535,22 @@ async def _fill_the_disk(disk: Path) -> None:
         await memory.forget(Selection(ids=("e1", "e2")))
         assert {one.id for one in memory.table.select(Selection())} == {*stored} - {"e1", "e2"}
         assert (await memory.tier.store.status()).items == len(stored) - 2
+
+
+async def test_a_named_store_holds_the_index_and_forgets_it(tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    secret = "correct horse battery"
+    named = {"KIWI_MEMORY_STORE": "qdrant", "KIWI_QDRANT_URL": str(tmp_path / "q"), "KIWI_KEY_PASSPHRASE": secret}
+    async with opened_memory(tmp_path, **named) as memory:
+        key = keys.generate("ada")
+        keys.save(key, memory._app.keys_dir, secret)
+        signer = Signer("ada", key.public_key, types=(ItemType.DOCUMENT,))
+        trust_file.save(memory._app.user_trust, trust_file.load(memory._app.user_trust).with_signer(signer))
+        await memory.add(exchange(1, "herons nest"))
+        assert (await memory.add_all([exchange(2), exchange(3)])).new == ["e2", "e3"]
+        assert (await ids_of(memory, "herons nest"))[0] == "e1"
+        await memory.forget(Selection(ids=("e1",)))
+        assert set(await ids_of(memory, "herons nest")) == {"e2", "e3"}
 
 
 async def test_writing_while_another_searches_disturbs_neither(tmp_path: Path) -> None:
