@@ -157,16 +157,25 @@ class Memory(DocumentIndex):
             self._writer = replace(await super().writer(*args, **options), embed=self.embed)
             folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
-            await self._finish_forgetting()
             await self._catch_up(self._writer)
-            await self.expire()
         return self._writer
 
-    async def _catch_up(self, writer: IngestContext) -> None:
-        """Index what is stored and not indexed: its process was killed, or could not write to the index.
+    async def update(self, *args: Any, **options: Any) -> SyncReport:
+        """Update the index, as `DocumentIndex.update` does; what was forgotten meanwhile does not stay in it."""
+        report = await super().update(*args, **options)
+        if (local := self.tier.local_index) and await self._is_behind():
+            stored = {path for path, _, _ in await asyncio.to_thread(self.table.versions)}
+            await local.erase([ref for ref in await local.digests() if ref.item_id not in stored])
+        return report
 
-        With another model everything would have to be embedded again, which takes a command of its own.
+    async def _catch_up(self, writer: IngestContext) -> None:
+        """Forget what has to be, and index what is stored and not indexed.
+
+        Another process was killed meanwhile, or could not write to the index. With another model everything would have
+        to be embedded again, which takes a command of its own.
         """
+        await self._finish_forgetting()
+        await self.expire()
         if await self._is_of_model() and await self._is_behind():
             await self.update(writer)
         self._checked_at = time.monotonic()
@@ -279,18 +288,23 @@ class Memory(DocumentIndex):
         pending = await asyncio.to_thread(self.table.indexed_forgotten)
         if not pending:
             return
-        tier, refs = self.tier, [ItemRef(ItemType.DOCUMENT, path) for path in pending.values()]
         if self.is_indexed:
-            if local := tier.local_index:
-                await local.erase(refs)
-            else:
-                for ref in refs:
-                    await tier.store.delete(ref)
-            from kiwi_rag.ingest import states_of
-
-            await asyncio.to_thread(states_of(tier).erase, list(pending.values()))
-            await asyncio.to_thread(tier.audit.append, AuditEvent("forgotten", TIER, "", "", {"ids": list(pending)}))
+            await self._erase([ItemRef(ItemType.DOCUMENT, path) for path in pending.values()])
+            event = AuditEvent("forgotten", TIER, "", "", {"ids": list(pending)})
+            await asyncio.to_thread(self.tier.audit.append, event)
         await asyncio.to_thread(self.table.finish_forgetting, pending)
+
+    async def _erase(self, refs: Sequence[ItemRef]) -> None:
+        """Remove exchanges from the index, and what is known of them as files."""
+        from kiwi_rag.ingest import states_of
+
+        tier = self.tier
+        if tier.local_index:
+            await tier.local_index.erase(refs)
+        else:
+            for ref in refs:
+                await tier.store.delete(ref)
+        await asyncio.to_thread(states_of(tier).erase, [ref.item_id for ref in refs])
 
     async def _index(self, exchange: Exchange) -> str:
         """Index one exchange; return why that is left for later, if it is."""
@@ -299,7 +313,11 @@ class Memory(DocumentIndex):
         try:
             writer = await self.writer()
             content = await asyncio.to_thread(self.source.read, exchange.path)
-            await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
+            admission = await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
+            if not await asyncio.to_thread(self.table.select, Selection(ids=(exchange.id,))):
+                await self._erase([admission.ref])
+        except FileNotFoundError:
+            return "it was forgotten meanwhile"
         except KiwiError as error:
             self._checked_at = -math.inf
             return f"{describe_error(error)}; {self.index_command} indexes it"

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -340,6 +341,27 @@ async def test_an_interrupted_forgetting_is_finished_by_the_next_process(tmp_pat
         assert memory.table.indexed_forgotten() == {"e1": "s1/-/e1.exchange"}
         await memory.add(exchange(3))
         assert memory.table.indexed_forgotten() == {}
+    assert files_with(tmp_path, "herons") == []
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_what_is_forgotten_while_it_is_indexed_does_not_stay_in_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    async with opened_memory(tmp_path) as memory, opened_memory(tmp_path) as other:
+        await memory.add(exchange(0))
+        encode = WordsProvider.encode
+
+        def forget(self: WordsProvider, texts: Sequence[str]) -> Sequence[np.ndarray]:
+            if any("herons" in text for text in texts):
+                other.table.begin_forgetting(Selection(ids=("e1",)))
+                other.table.finish_forgetting(["e1"])
+            return encode(self, texts)
+
+        monkeypatch.setattr(WordsProvider, "encode", forget)
+        one = exchange(1, "herons nest")
+        await (memory.add_all([one]) if together else memory.add(one))
+        assert (await memory.tier.store.status()).items == 1
     assert files_with(tmp_path, "herons") == []
 
 
