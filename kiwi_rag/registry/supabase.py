@@ -176,11 +176,11 @@ def _http_client(inspect: Callable[[httpx.Response], Awaitable[None]]) -> httpx.
     """Return a client that follows no redirect, because that would send the key to another server."""
     import httpx
 
-    from kiwi_rag.embedding.endpoint import httpx_certificates
+    from kiwi_rag.endpoint import trusted_certificates
 
     timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
     hooks = {"response": [inspect]}
-    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks=hooks, verify=httpx_certificates())
+    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks=hooks, verify=trusted_certificates())
 
 
 def _checked_url(url: str) -> str:

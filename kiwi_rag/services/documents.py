@@ -46,6 +46,8 @@ class DocumentIndex(ClosesOpened):
 
     kind: str
     """The name of its tier."""
+    index_command: str
+    """The command that brings the index up to date."""
 
     def __init__(self, app: Services, folder: Path, *below: str) -> None:
         self._app = app
@@ -66,11 +68,6 @@ class DocumentIndex(ClosesOpened):
     @abstractmethod
     def source(self) -> Source:
         """The files, for one run: it reads the commit that is checked out once."""
-
-    @property
-    @abstractmethod
-    def index_command(self) -> str:
-        """The command that brings the index up to date."""
 
     @property
     def domains(self) -> Mapping[str, str]:

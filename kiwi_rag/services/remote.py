@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from kiwi_rag.answers import chat
 from kiwi_rag.config import Settings
 from kiwi_rag.consent import Consents
-from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.usage import UsageLog, parse_prices
+from kiwi_rag.endpoint import Endpoint
 from kiwi_rag.errors import ConfigError
 from kiwi_rag.validation.audit import AuditEvent
 

@@ -21,7 +21,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from kiwi_rag.consent import is_loopback
-from kiwi_rag.embedding.endpoint import httpx_certificates
+from kiwi_rag.endpoint import trusted_certificates
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.storage.sqlite import is_disk_full
@@ -124,7 +124,7 @@ class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
                 raise StoreBusy("another process has this folder of Qdrant's open", hint=hint) from error
         # The key goes as the header that it is: as `api_key` the client would warn of http on this machine.
         headers = {"api-key": self._key} if self._key else None
-        options: dict[str, Any] = {"timeout": self._seconds, "verify": httpx_certificates()}
+        options: dict[str, Any] = {"timeout": self._seconds, "verify": trusted_certificates()}
         # A proxy would get what needs no consent.
         options["trust_env"] = not is_loopback(httpx.URL(self._location).host)
         return AsyncQdrantClient(url=self._location, headers=headers, check_compatibility=False, **options)

@@ -22,7 +22,7 @@ from weaviate.classes.aggregate import GroupByAggregate, Metrics
 from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 
 from kiwi_rag.consent import is_loopback
-from kiwi_rag.embedding.endpoint import httpx_certificates
+from kiwi_rag.endpoint import trusted_certificates
 from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.stores import server
@@ -116,7 +116,7 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
     async def _check_ready(self) -> None:
         """Raise unless the server is ready, and something listens where its gRPC interface should."""
         options: dict[str, Any] = {"timeout": self.seconds, "trust_env": self._trust_env}
-        async with httpx.AsyncClient(verify=httpx_certificates(), **options) as client:
+        async with httpx.AsyncClient(verify=trusted_certificates(), **options) as client:
             address = f"{self._rest.scheme}://{self._rest.netloc}/v1/.well-known/ready"
             status = (await client.get(address)).status_code
         if status != 200:

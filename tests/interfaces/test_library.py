@@ -156,6 +156,19 @@ async def test_another_version_is_never_taken(port: Kiwi) -> None:
             assert "not in this server's workspace" in why
 
 
+async def test_a_record_that_cannot_be_read_is_named(port: Kiwi) -> None:
+    damaged = port.home / ".ai/libraries/lib__port__broken.json"
+    damaged.write_text("{")
+    try:
+        async with connected(port, "--toolsets", "library") as client:
+            for tool, given in (("list_projects", {}), ("resolve_library_id", {"libraryName": "quay"})):
+                found = await _called(client, tool, **given)
+                assert f"{damaged} is not a valid record of a library" in found["problems"][0]
+            assert str(damaged) in await _refused(client, "query-docs", libraryId="/port/broken", query="pilot")
+    finally:
+        damaged.unlink()
+
+
 def _pages(port: Kiwi, tokens: int, *topic: str) -> Iterator[dict[str, Any]]:
     following: list[str] = []
     while True:
@@ -255,6 +268,8 @@ def test_commands_say_what_is_there_and_what_is_not(port: Kiwi, tmp_path: Path) 
     status = port.json("library", "status", "quay@2")
     assert (status["id"], status["stats"]["embedded"], status["status"]) == ("/port/quay@2.0.0", 1.0, "Completed")
     assert status["last_indexed"]
+    lines = port.run("library", "status", "quay@2").stdout.splitlines()
+    assert [line.partition("  ")[0] for line in lines if "lib__port" in line] == ["library", "size"]
     found = port.json("library", "search", "/port/quay@1.0.0", "which ships take a pilot", "--format", "json")
     assert found["hits"][0]["path"] == "docs/routing.md"
     missing = port.run("library", "get", "key", expect=1).stderr

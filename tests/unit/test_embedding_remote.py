@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.remote import (
     Breaker,
     OllamaEmbeddingProvider,
@@ -32,6 +31,7 @@ from kiwi_rag.embedding.remote import (
     truncate,
 )
 from kiwi_rag.embedding.usage import UsageLog
+from kiwi_rag.endpoint import Endpoint
 from kiwi_rag.errors import (
     AnswerMalformed,
     EmbeddingError,

@@ -15,14 +15,18 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import ArchiveRefused, ConfigError, DownloadFailed, NotFound, UsageError
-from kiwi_rag.sources.library import download as downloads
-from kiwi_rag.sources.library.download import download
+from kiwi_rag.sources.library import archive as downloads
+from kiwi_rag.sources.library.archive import download
 from kiwi_rag.sources.library.package import Package
 from tests.unit.test_library_packages import archive
 
 INFO = (
     "Metadata-Version: 2.1\nName: Fast-API\nVersion: {}\nProject-URL: Repository, https://github.com/fast/api\n\nText"
 )
+
+
+def ignored(_total: int) -> Callable[[int], None]:
+    return lambda _count: None
 
 
 class Index:
@@ -65,7 +69,7 @@ class Index:
     @contextmanager
     def download(self, origin: str, **others: Any) -> Iterator[tuple[Package, Path]]:
         env = {"npm_config_registry": f"{self.address}/npm/", "PIP_INDEX_URL": f"{self.address}/simple"}
-        with download(origin, **({"allow": self.allow, "env": env} | others)) as found:
+        with download(origin, **({"allow": self.allow, "progress": ignored, "env": env} | others)) as found:
             yield found
 
 
@@ -283,7 +287,7 @@ def test_an_index_elsewhere_cannot_name_an_archive_on_this_machine(
     env = {"npm_config_registry": "https://index.example"}
     with (
         pytest.raises(DownloadFailed, match=reason),
-        download("npm:vite", allow=lambda *_: None, env=env),
+        download("npm:vite", allow=lambda *_: None, progress=ignored, env=env),
     ):
         pass
     assert calls == ["https://index.example/vite/latest"]

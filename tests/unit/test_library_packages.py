@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from kiwi_rag.errors import ArchiveRefused, NotFound, SourceUnreadable, UsageError
-from kiwi_rag.sources.library import unpack as unpacking
+from kiwi_rag.sources.library import archive as unpacking
+from kiwi_rag.sources.library.archive import unpack
 from kiwi_rag.sources.library.package import Package, locate, npm_package, repository_id
 from kiwi_rag.sources.library.record import LibraryRecords
-from kiwi_rag.sources.library.unpack import unpack
 from kiwi_rag.usecases.library import Addition
 
 
@@ -174,7 +174,7 @@ def files_in(folder: Path) -> dict[str, str]:
 def test_the_documentation_of_an_installed_package_is_copied(tmp_path: Path) -> None:
     pypi(tmp_path)
     package, target = locate("pypi:fast-api", tmp_path), tmp_path / "target"
-    assert len(unpack(package, target)) == 2
+    unpack(package, target)
     assert files_in(target) == {"README.md": "# Fast API\n", "fast_api/docs/a.md": "# A\n"}
     unpack(package, target, code=True)
     assert "fast_api/core.py" in files_in(target)
@@ -216,7 +216,7 @@ def test_an_archive_gives_its_documentation_alone(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (target / "old.md").write_text("of the version before")
-    assert unpack(PACKAGE, target, path) == {"README.md": 3, "docs/x.md": 1}
+    unpack(PACKAGE, target, path)
     assert files_in(target) == {"README.md": "# A", "docs/x.md": "X"}
 
 
@@ -225,7 +225,23 @@ def test_a_package_without_documentation_is_no_empty_library(tmp_path: Path) -> 
     with pytest.raises(NotFound, match=r"npm:a@1\.0\.0 has no documentation"):
         unpack(PACKAGE, tmp_path / "target", path)
     assert not (tmp_path / "target").exists()
-    assert list(unpack(PACKAGE, tmp_path / "target", path, include=["website"])) == ["website/a.txt"]
+    with pytest.raises(NotFound, match="no documentation in guide"):
+        unpack(PACKAGE, tmp_path / "target", path, include=["website", "guide"])
+    unpack(PACKAGE, tmp_path / "target", path, include=["website"])
+    assert files_in(tmp_path / "target") == {"website/a.txt": "A"}
+
+
+def test_a_folder_of_documentation_that_is_missing_makes_no_library(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    libraries = SimpleNamespace(records=LibraryRecords(tmp_path / "libraries"))
+    wanted = Addition("mine", tmp_path, version="1.0", include=("guide",))
+    with pytest.raises(NotFound, match="has no folder guide") as error:
+        wanted.save(libraries, lambda *_: None, lambda _: lambda _: None)  # type: ignore[arg-type]
+    assert "--docs docs/guide" in error.value.hint
+    pypi(tmp_path)
+    with pytest.raises(NotFound, match="no documentation in guide"):  # not the description in its metadata alone
+        unpack(locate("pypi:fast-api", tmp_path), tmp_path / "target", include=["guide"])
+    assert libraries.records.list() == ([], [])
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
@@ -314,7 +330,8 @@ def test_metadata_that_cannot_be_parsed_is_named(tmp_path: Path, file: str, data
 
 def test_without_a_list_of_its_files_a_package_has_none_of_the_folder_it_shares(tmp_path: Path) -> None:
     next(pypi(tmp_path).glob("*.dist-info")).joinpath("RECORD").unlink()
-    assert set(unpack(locate("pypi:fast-api", tmp_path), tmp_path / "out")) == {"README.md"}
+    unpack(locate("pypi:fast-api", tmp_path), tmp_path / "out")
+    assert set(files_in(tmp_path / "out")) == {"README.md"}
 
 
 def test_an_archive_of_too_many_entries_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

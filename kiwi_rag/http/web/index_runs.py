@@ -34,8 +34,7 @@ from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.discover import INCLUDED, select
 from kiwi_rag.sources.workspace.config import write_name
 from kiwi_rag.sources.workspace.source import walk
-from kiwi_rag.usecases.index_history import read_history
-from kiwi_rag.usecases.status import cache_state, model_state
+from kiwi_rag.usecases.status import cache_state, model_state, read_history
 
 SHOWN_RUNS = 100
 MAX_FILES = 50_000

@@ -17,8 +17,8 @@ from typing import Any
 
 from kiwi_rag.errors import NoSuchLibrary, NotFound, SourceUnreadable, StoreCorrupt, UsageError
 from kiwi_rag.signing.statement import format_time
-from kiwi_rag.sources.library.locks import normal_name
 from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
+from kiwi_rag.sources.library.versions import normal_name
 from kiwi_rag.sources.workspace.config import git_folder, head_commit
 from kiwi_rag.storage.safe_open import read_optional
 

@@ -1,25 +1,39 @@
-"""The archive of a package, from the index of its ecosystem; its digest is checked, and nothing in it is executed."""
+"""Archives of packages from the indexes of their ecosystems, and documentation as files of its own.
+
+The digest of an archive is checked, and nothing of a package is executed. Documentation is copied from where a package
+is installed, or unpacked from its archive; no link is made or followed. An archive is read twice: for the names, then
+for the files that were chosen, so that neither other files nor translations count.
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import os
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import PathDistribution
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from kiwi_rag.consent import Allow, is_local
-from kiwi_rag.embedding.endpoint import trusted_certificates
-from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, SourceUnreadable, UsageError
+from kiwi_rag.endpoint import trusted_certificates
+from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, SourceUnreadable, StoreError, UsageError
+from kiwi_rag.signing.statement import is_nameable
+from kiwi_rag.sources.library.discover import select
 from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, parse_origin, python_package
-from kiwi_rag.sources.library.unpack import read_archive
 from kiwi_rag.sources.library.versions import parse_pep440
+from kiwi_rag.sources.workspace.source import walk
+from kiwi_rag.storage.atomic import replace_folder
+from kiwi_rag.storage.safe_open import read_below
 
 if TYPE_CHECKING:
     import httpx
@@ -28,28 +42,29 @@ if TYPE_CHECKING:
 Progress = Callable[[int], Callable[[int], object]]
 """Takes the bytes of the whole archive (0: not known), and returns what takes the bytes of each part that arrives."""
 MAX_ARCHIVE = 200 << 20
+MAX_FILES = 20_000
+MAX_BYTES = 100 << 20
+"""Bytes of the documentation of one library."""
+MAX_UNPACKED = 1 << 30
+"""Bytes of a whole archive, unpacked; most of it is skipped."""
+MAX_MEMBERS = 200_000
 _MAX_ANSWER = 64 << 20
 
 
 class _Archive(NamedTuple):
     """An archive in an index; ``package`` is what the index says of it, None where only the archive does."""
 
-    origin: str
     version: str
     url: str
     algorithm: str
     digest: str
-    size: int
+    size: int = 0
     package: Package | None = None
-
-
-def _no_progress(_total: int) -> Callable[[int], None]:
-    return lambda _count: None
 
 
 @contextmanager
 def download(
-    origin: str, *, allow: Allow, progress: Progress = _no_progress, env: Mapping[str, str] = os.environ
+    origin: str, *, allow: Allow, progress: Progress, env: Mapping[str, str] = os.environ
 ) -> Iterator[tuple[Package, Path]]:
     """Yield the package that ``npm:NAME[@V]`` or ``pypi:NAME[@V]`` names, and its archive for `unpack`.
 
@@ -77,7 +92,7 @@ def download(
         except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise DownloadFailed(f"the index does not describe {origin} as its protocol says") from error
         path = Path(folder, "archive")
-        _fetch(client, found, path, progress)
+        _fetch(client, origin, found, path, progress)
         yield found.package or _described(path, name, found.version), path
 
 
@@ -146,9 +161,7 @@ def _find_npm(client: httpx.Client, registry: str, name: str, version: str) -> _
         raise DownloadFailed(f"the index answers with {package.origin}@{package.version} for {version}")
     (digest,) = (part.removeprefix("sha512-") for part in dist["integrity"].split() if part.startswith("sha512-"))
     hexadecimal = base64.b64decode(digest, validate=True).hex()
-    return _Archive(
-        package.origin, package.version, urljoin(address, dist["tarball"]), "sha512", hexadecimal, 0, package
-    )
+    return _Archive(package.version, urljoin(address, dist["tarball"]), "sha512", hexadecimal, package=package)
 
 
 def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Archive:
@@ -165,13 +178,16 @@ def _find_pypi(client: httpx.Client, index: str, name: str, version: str) -> _Ar
         newest = ", ".join(map(str, sorted({found for found, _ in there}, reverse=True)[:10]))
         raise NotFound(f"{origin} has no source archive of {wanted}; its newest versions are {newest}", hint="name one")
     url, digest, size = urljoin(address, archives[0]["url"]), archives[0]["hashes"]["sha256"], archives[0].get("size")
-    return _Archive(origin, str(wanted), url, "sha256", digest, size if isinstance(size, int) else 0)
+    return _Archive(str(wanted), url, "sha256", digest, size if isinstance(size, int) else 0)
 
 
 def _version_of(filename: str) -> Version | None:
-    is_wheel = filename.endswith(".whl")
-    parts = [*filename.split("-"), ""] if is_wheel else ["", filename.removesuffix(".tar.gz").rpartition("-")[2]]
-    return parse_pep440(parts[1]) if is_wheel or filename.endswith(".tar.gz") else None
+    """Return the version in the name of a wheel or a source archive; None for any other file."""
+    from packaging.utils import parse_sdist_filename, parse_wheel_filename
+
+    with suppress(ValueError):
+        return (parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename)(filename)[1]
+    return None
 
 
 _FINDERS = {
@@ -181,26 +197,26 @@ _FINDERS = {
 """Ecosystem → what looks an archive up, the variable that names the index, and the index without one."""
 
 
-def _fetch(client: httpx.Client, found: _Archive, path: Path, progress: Progress) -> None:
+def _fetch(client: httpx.Client, origin: str, found: _Archive, path: Path, progress: Progress) -> None:
     """Download an archive to `path`, and compare its digest with that of the index."""
     digest, done, advance = hashlib.new(found.algorithm), 0, None
     with path.open("wb") as file:
-        for part in _receive(client, found.url, f"download {found.origin}@{found.version}", found.size):
+        for part in _receive(client, found.url, f"download {origin} in version {found.version}", found.size):
             done += len(part)
             if done > MAX_ARCHIVE:
-                raise ArchiveRefused(f"the archive of {found.origin} is over {MAX_ARCHIVE >> 20} MiB")
+                raise ArchiveRefused(f"the archive of {origin} is over {MAX_ARCHIVE >> 20} MiB")
             digest.update(part)
             file.write(part)
             advance = advance or progress(found.size)  # not before the consent
             advance(len(part))
     if digest.hexdigest() != str(found.digest).lower():
         hint = "somebody may have changed it on its way: try another network"
-        raise ArchiveRefused(f"the archive of {found.origin} has not the digest that the index names", hint=hint)
+        raise ArchiveRefused(f"the archive of {origin} has not the digest that the index names", hint=hint)
 
 
 def _described(archive: Path, name: str, version: str) -> Package:
     """Return the package that the metadata in a source archive describes."""
-    data = dict(read_archive(archive, ["PKG-INFO"])).get("PKG-INFO", b"")
+    data = dict(_read_archive(archive, ["PKG-INFO"])).get("PKG-INFO", b"")
     (archive.parent / "PKG-INFO").write_bytes(data[:MAX_METADATA_BYTES])
     try:
         package = python_package(PathDistribution(archive.parent), name)
@@ -209,3 +225,98 @@ def _described(archive: Path, name: str, version: str) -> Package:
     if parse_pep440(package.version) != parse_pep440(version):
         raise ArchiveRefused(f"the archive of pypi:{name} is of version {package.version}, and not {version}")
     return package
+
+
+def unpack(
+    package: Package, target: Path, archive: Path | None = None, *, include: Sequence[str] = (), code: bool = False
+) -> None:
+    """Replace the folder `target` by the documentation of a package, from its archive or where it is installed.
+
+    Of the package only the folders `include` count, if there are any; with `code`, source code counts, too.
+
+    Raises
+    ------
+    NotFound
+        When it, or one of these folders, has no documentation.
+    ArchiveRefused
+        When the archive is damaged, has devices, names or links that lead out of it, names of documentation that are
+        equal but for case, or too much in it.
+    SourceUnreadable
+        When an installed file cannot be read.
+    StoreError
+        When `target` cannot be written.
+    """
+    sizes = _archived(archive) if archive else _installed(package)
+    chosen = select(sizes, include, code=code)
+    size = sum(sizes[path] for path in chosen)
+    if len(chosen) > MAX_FILES or size > MAX_BYTES:
+        message = f"{package.origin} has {len(chosen)} files of documentation, {size >> 20} MiB"
+        raise ArchiveRefused(message, hint=f"up to {MAX_FILES} files and {MAX_BYTES >> 20} MiB are unpacked")
+    names = [unicodedata.normalize("NFC", path).casefold() for path in chosen]
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    if len(set(names)) < len(names) or not folders.isdisjoint(names):
+        raise ArchiveRefused(f"{package.origin} has files whose names are equal but for case", hint="report it")
+    files = dict(_read_archive(archive, chosen)) if archive else _read_installed(package, chosen)
+    if not include and not any(path.lower().startswith("readme") for path in files):
+        files |= {name: text.encode() for name, text in package.texts.items()}
+    missing = [folder for folder in include if not any(path.startswith(f"{folder}/") for path in files)]
+    if missing or not files:
+        where, hint = missing[0] if missing else "it", "name its folder of documentation with --docs FOLDER"
+        raise NotFound(f"{package.origin}@{package.version} has no documentation in {where}", hint=hint)
+    try:
+        replace_folder(target, {path: (data, 0o600) for path, data in files.items()})
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror}") from error
+
+
+def _installed(package: Package) -> Mapping[str, int]:
+    folder = package.folder or Path()
+    if not package.files and not package.origin.startswith("pypi:"):  # whose folder other packages share
+        return {file.path: file.size for file in walk(folder)}
+    named = (path for path in package.files if is_nameable(path) and (folder / path).is_file())
+    return {path: (folder / path).stat().st_size for path in named}
+
+
+def _read_installed(package: Package, chosen: Collection[str]) -> dict[str, bytes]:
+    folder = (package.folder or Path()).resolve()
+    return {path: read_below(folder, path, MAX_BYTES)[0] for path in chosen}
+
+
+def _archived(archive: Path) -> Mapping[str, int]:
+    sizes: Counter[str] = Counter()
+    for member, _ in _members(archive):
+        if member.isfile() and is_nameable(path := member.name.partition("/")[2]):
+            sizes[path] += member.size  # of a name that is there twice, tar takes the last
+    return sizes
+
+
+def _read_archive(archive: Path, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield those files of an archive that `names` has, by their paths below the one folder at the top."""
+    for member, tar in _members(archive):
+        path = member.name.partition("/")[2]
+        if path in names and member.isfile() and member.size <= MAX_BYTES and (file := tar.extractfile(member)):
+            yield path, file.read()
+
+
+def _members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Yield the members of a gzipped tar file, as a stream: each can be read until the next one is taken."""
+    try:
+        with _Bounded(archive) as data, tarfile.open(fileobj=data, mode="r|") as tar:
+            for count, member in enumerate(tar):
+                if count >= MAX_MEMBERS:
+                    raise ArchiveRefused(f"the archive has over {MAX_MEMBERS} entries")
+                yield tarfile.data_filter(member, str(archive.parent)), tar
+    except tarfile.FilterError as error:
+        raise ArchiveRefused(f"the archive is hostile: {error}", hint="report it to the index") from error
+    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
+        raise ArchiveRefused(f"the archive is damaged: {error}", hint="download it again") from error
+
+
+class _Bounded(gzip.GzipFile):
+    """What is decompressed, up to a limit: a few kilobytes can decompress to any size."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        if self.tell() > MAX_UNPACKED:
+            raise ArchiveRefused(f"the archive has over {MAX_UNPACKED >> 20} MiB")
+        return found

@@ -231,15 +231,7 @@ def trusted_certificates() -> ssl.SSLContext:
 
 @cache
 def _certificates(*_named: str | None) -> ssl.SSLContext:
-    return ssl.create_default_context()  # takes some 30 ms, and httpx would use other authorities
-
-
-@cache
-def httpx_certificates() -> ssl.SSLContext:
-    """Return httpx's own certificate authorities, which it would load anew for each client, in some 30 ms."""
-    import httpx
-
-    return httpx.create_ssl_context()
+    return ssl.create_default_context()  # takes some 30 ms; httpx would load its own for each client
 
 
 def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: bytes) -> EmbeddingError:
