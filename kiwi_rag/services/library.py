@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import NoSuchLibrary, StoreError
+from kiwi_rag.model import SearchQuery, SearchReply
 from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.library.discover import LibrarySource
@@ -76,6 +78,12 @@ class LibraryIndex(DocumentIndex):
     def source(self) -> LibrarySource:
         """The files that are documentation, for one run."""
         return LibrarySource.of(self.library, self.tier.policy.max_bytes)
+
+    async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:
+        """Search the documentation; the metadata of each hit names the ``library`` with its version."""
+        reply = await super().search(query, hint)
+        named = (replace(hit, metadata={**hit.metadata, "library": self.title}) for hit in reply.hits)
+        return replace(reply, hits=tuple(named))
 
     def _check(self) -> None:
         """Raise `NotFound` when the folder of the library does not exist."""

@@ -20,8 +20,7 @@ from kiwi_rag.config import LOCAL_PROVIDERS, process_environment
 from kiwi_rag.consent import PURPOSES, is_local
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
 from kiwi_rag.errors import UsageError
-from kiwi_rag.http.folders import allowed_roots, check_folder, folders_below
-from kiwi_rag.http.libraries import addition_work, parse_addition
+from kiwi_rag.http.libraries import addition_work, allowed_roots, check_folder, folders_below, parse_addition
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.sources import contents, workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
