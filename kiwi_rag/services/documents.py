@@ -200,8 +200,7 @@ class DocumentIndex(ClosesOpened):
 
     async def _prepare(self) -> None:
         """Create the folder of the index, ignored by git, and the embedded registry if the index is in it."""
-        if not self.root.is_dir():
-            raise NotFound(f"{self.root} is not a folder", hint="put it back, or give the documents' folder")
+        self.source.check()
         if self._folder.is_symlink():
             raise StoreError(f"{self._folder} is a link, which Kiwi does not follow", hint=f"rm {self._folder}")
         vectors = self._folder / "vectors"

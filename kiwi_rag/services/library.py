@@ -85,10 +85,6 @@ class LibraryIndex(DocumentIndex):
         named = (replace(hit, metadata={**hit.metadata, "library": self.title}) for hit in reply.hits)
         return replace(reply, hits=tuple(named))
 
-    def _check(self) -> None:
-        """Raise `NotFound` when the folder of the library does not exist."""
-        LibrarySource.of(self.library, 0).check()
-
 
 class Libraries(ClosesOpened):
     """The libraries of this user; what was opened is released by `close`.

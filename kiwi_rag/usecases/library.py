@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from kiwi_rag import render
 from kiwi_rag.chunking import split_document
 from kiwi_rag.collection import Collection
 from kiwi_rag.consent import Allow
-from kiwi_rag.errors import DownloadFailed, NotFound, UsageError
+from kiwi_rag.errors import DownloadFailed, NoSuchLibrary, NotFound, StoreCorrupt, UsageError
 from kiwi_rag.model import Document, Passage, SearchQuery, SearchResult
 from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
@@ -30,12 +31,13 @@ from kiwi_rag.render.hits import notices
 from kiwi_rag.search.document_state import read_document
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries, LibraryIndex
-from kiwi_rag.signing.statement import is_nameable
+from kiwi_rag.signing.statement import format_time, is_nameable
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.sources.library.archive import Progress, download, index_hosts, unpack
 from kiwi_rag.sources.library.package import Package, locate, parse_origin
-from kiwi_rag.sources.library.record import PATH, Library, check_id, check_version
+from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
 from kiwi_rag.sources.library.versions import Resolution
+from kiwi_rag.sources.workspace.config import head_commit
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases.status import collect_workspace_status
 from kiwi_rag.wordpieces import estimate_tokens
@@ -92,16 +94,16 @@ class Addition:
         """
         installed, hosts = self.locate()
         if installed and not hosts:
-            return self._store(libraries, installed), ""
+            return self._store(libraries.records, installed), ""
         ecosystem, name, wanted = parse_origin(self.origin)
         version = wanted or (installed.version if installed else "")
         try:
-            with download(f"{ecosystem}:{name}" + (version and f"@{version}"), allow=allow, progress=progress) as found:
-                return self._store(libraries, *found), ""
+            with download(ecosystem, name, version, allow=allow, progress=progress) as found:
+                return self._store(libraries.records, *found), ""
         except (DownloadFailed, NotFound) as error:
             if installed is None:
                 raise
-            return self._store(libraries, installed), f"only what is installed was added: {error.message}"
+            return self._store(libraries.records, installed), f"only what is installed was added: {error.message}"
 
     def locate(self) -> tuple[Package | None, Sequence[str]]:
         """Return what is on this machine, and the hosts that the archive is downloaded from, if it has to be. Blocking.
@@ -117,16 +119,39 @@ class Addition:
         is_whole = ecosystem == PATH or (ecosystem == "npm" and installed)
         return installed, () if is_whole else index_hosts(ecosystem)
 
-    def _store(self, libraries: Libraries, package: Package, archive: Path | None = None) -> Library:
-        include = [folder.rstrip("/") for folder in self.include]
-        library = package.library(libraries.records, id=self.id, version=self.version, include=include, code=self.code)
+    def _store(self, records: LibraryRecords, package: Package, archive: Path | None = None) -> Library:
+        library = self.library_of(package, records)
         if library.origin != PATH:
-            unpack(package, library.root, archive, include=library.include, code=library.code)
-        elif missing := [folder for folder in include if not (library.root / folder).is_dir()]:
+            unpack(package, library, archive)
+        elif missing := [folder for folder in library.include if not (library.root / folder).is_dir()]:
             message = f"{library.root} has no folder {missing[0]}, so nothing was added"
             raise NotFound(message, hint="name one that it has, as --docs docs/guide, or leave --docs out")
-        libraries.records.write(library)
+        records.write(library)
         return library
+
+    def library_of(self, package: Package, records: LibraryRecords) -> Library:
+        """Return the library that a package becomes.
+
+        Raises
+        ------
+        UsageError
+            When it has no version and none is given, or one of them cannot be used, or another package has them.
+        """
+        if not (self.version or package.version):
+            raise UsageError(f"{package.folder} does not say which version it is", hint="name it: --version 1.0.0")
+        chosen, root = check_id(self.id or package.id), package.folder.resolve() if package.folder else Path("/")
+        aliases = tuple(dict.fromkeys(name.lower() for name in (*package.aliases, chosen.rpartition("/")[2])))
+        title = "".join(filter(str.isprintable, package.title))[:200]
+        named = (chosen, check_version(self.version or package.version), title, aliases, package.origin, root)
+        include = tuple(folder.rstrip("/") for folder in self.include)
+        library = Library(*named, include, self.code, added_at=format_time(datetime.now(UTC)))
+        with suppress(NoSuchLibrary, StoreCorrupt):
+            if records.read(library.name).origin != package.origin:
+                hint = f"name another id with --id, or remove that one: kiwi library remove {library.canonical}"
+                raise UsageError(f"{library.canonical} is there already, from another package or a folder", hint=hint)
+        if package.origin == PATH:
+            return replace(library, commit=head_commit(root))
+        return replace(library, root=records.files_of(library))
 
 
 _STATUS = {"": "NotStarted", RunState.BEGUN: "InProgress", RunState.COMPLETE: "Completed", RunState.PARTLY: "Failed"}
@@ -139,8 +164,7 @@ async def collect_library_status(index: LibraryIndex, *, brief: bool = False) ->
     states = index.tier.states if index.is_indexed else None
     return {
         "id": library.canonical,
-        **render.attributes(library, "title", "version", "origin"),
-        "aliases": list(library.aliases),
+        **render.attributes(library, "title", "version", "origin", "aliases"),
         "root": str(library.root),
         "status": _STATUS[stats["run"]],
         "last_indexed": states.written_at() if states else "",

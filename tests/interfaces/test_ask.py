@@ -254,7 +254,9 @@ def test_a_library_is_asked_in_the_version_that_is_named(user: Kiwi, server: Cha
         answer = asked.json("ask", "how fast does the ferry sail", "--library", f"/port/ferry@{version}")
         assert answer["sentences"][1]["marks"] == marks
         assert answer["sources"][0]["library"] == f"/port/ferry@{version}"
-    assert "  /port/ferry@2.0.0  " in asked.run("ask", "how fast does the ferry sail", "--library", "ferry@2.0.0").stdout
+    assert (
+        "  /port/ferry@2.0.0  " in asked.run("ask", "how fast does the ferry sail", "--library", "ferry@2.0.0").stdout
+    )
     lock = kiwi.cwd / "requirements.txt"
     for version, marks, told in (("1.0.0", [], False), ("3.0.0", ["quote-not-found"], True)):
         lock.write_text(f"ferry=={version}\n")

@@ -8,14 +8,14 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kiwi_rag.errors import ArchiveRefused, NotFound, SourceUnreadable, UsageError
 from kiwi_rag.sources.library import archive as unpacking
-from kiwi_rag.sources.library.archive import unpack
 from kiwi_rag.sources.library.package import Package, locate, npm_package, repository_id
-from kiwi_rag.sources.library.record import LibraryRecords
+from kiwi_rag.sources.library.record import Library, LibraryRecords
 from kiwi_rag.usecases.library import Addition
 
 
@@ -47,7 +47,7 @@ def test_an_npm_package_is_found_from_a_folder_below(tmp_path: Path) -> None:
     (tmp_path / "src/deep").mkdir(parents=True)
     found = locate("npm:vite", tmp_path / "src/deep")
     assert (found.origin, found.version, found.id, found.title) == ("npm:vite", "7.0.0", "/vitejs/vite", "vite")
-    library = found.library(LibraryRecords(tmp_path / "libraries"))
+    library = library_of(found, LibraryRecords(tmp_path / "libraries"))
     assert library.canonical == "/vitejs/vite@7.0.0" and library.aliases == ("vite",)
     assert library.root == tmp_path / "libraries" / library.name
 
@@ -56,11 +56,11 @@ def test_a_package_does_not_replace_another_one_of_the_same_id(tmp_path: Path) -
     npm(tmp_path, repository="a/vite")
     pypi(tmp_path, version="7.0.0")
     records = LibraryRecords(tmp_path / "libraries")
-    first = locate("npm:vite", tmp_path).library(records)
+    first = library_of(locate("npm:vite", tmp_path), records)
     records.write(first)
-    assert locate("npm:vite", tmp_path).library(records).canonical == first.canonical
+    assert library_of(locate("npm:vite", tmp_path), records).canonical == first.canonical
     with pytest.raises(UsageError, match=r"/a/vite@7\.0\.0 is there already") as error:
-        locate("pypi:fast-api", tmp_path).library(records, id="/a/vite")
+        library_of(locate("pypi:fast-api", tmp_path), records, id="/a/vite")
     assert error.value.hint.endswith("kiwi library remove /a/vite@7.0.0")
 
 
@@ -148,9 +148,9 @@ def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
     assert (bare.id, bare.version, bare.title) == ("/local/my-docs", "", "my-docs")
     records = LibraryRecords(tmp_path / "libraries")
     with pytest.raises(UsageError, match="which version") as error:
-        bare.library(records)
+        library_of(bare, records)
     assert error.value.hint == "name it: --version 1.0.0"
-    given = bare.library(records, version="v2.0", id="/Acme/Docs", include=["guide"], code=True)
+    given = library_of(bare, records, version="v2.0", id="/Acme/Docs", include=("guide",), code=True)
     assert (given.canonical, given.root, given.include) == ("/acme/docs@2.0", folder.resolve(), ("guide",))
     (folder / "pyproject.toml").write_text('[project]\nname = "acme"\nversion = "1.2"\n')
     (folder / ".git").mkdir()
@@ -165,6 +165,16 @@ def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
 
 
 # --- what is unpacked
+
+
+def unpack(
+    package: Package, target: Path, path: Path | None = None, *, include: tuple[str, ...] = (), code: bool = False
+) -> None:
+    unpacking.unpack(package, Library("/a/b", "1.0", "", (), package.origin, target, include, code), path)
+
+
+def library_of(package: Package, records: LibraryRecords, **others: Any) -> Library:
+    return Addition("", Path(), **others).library_of(package, records)
 
 
 def files_in(folder: Path) -> dict[str, str]:
@@ -226,8 +236,16 @@ def test_a_package_without_documentation_is_no_empty_library(tmp_path: Path) -> 
         unpack(PACKAGE, tmp_path / "target", path)
     assert not (tmp_path / "target").exists()
     with pytest.raises(NotFound, match="no documentation in guide"):
-        unpack(PACKAGE, tmp_path / "target", path, include=["website", "guide"])
-    unpack(PACKAGE, tmp_path / "target", path, include=["website"])
+        unpack(
+            PACKAGE,
+            tmp_path / "target",
+            path,
+            include=(
+                "website",
+                "guide",
+            ),
+        )
+    unpack(PACKAGE, tmp_path / "target", path, include=("website",))
     assert files_in(tmp_path / "target") == {"website/a.txt": "A"}
 
 
@@ -240,7 +258,7 @@ def test_a_folder_of_documentation_that_is_missing_makes_no_library(tmp_path: Pa
     assert "--docs docs/guide" in error.value.hint
     pypi(tmp_path)
     with pytest.raises(NotFound, match="no documentation in guide"):  # not the description in its metadata alone
-        unpack(locate("pypi:fast-api", tmp_path), tmp_path / "target", include=["guide"])
+        unpack(locate("pypi:fast-api", tmp_path), tmp_path / "target", include=("guide",))
     assert libraries.records.list() == ([], [])
 
 

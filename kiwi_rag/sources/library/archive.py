@@ -29,7 +29,8 @@ from kiwi_rag.endpoint import trusted_certificates
 from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, SourceUnreadable, StoreError, UsageError
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.sources.library.discover import select
-from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, parse_origin, python_package
+from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, python_package
+from kiwi_rag.sources.library.record import Library
 from kiwi_rag.sources.library.versions import parse_pep440
 from kiwi_rag.sources.workspace.source import walk
 from kiwi_rag.storage.atomic import replace_folder
@@ -64,12 +65,12 @@ class _Archive(NamedTuple):
 
 @contextmanager
 def download(
-    origin: str, *, allow: Allow, progress: Progress, env: Mapping[str, str] = os.environ
+    ecosystem: str, name: str, version: str, *, allow: Allow, progress: Progress
 ) -> Iterator[tuple[Package, Path]]:
-    """Yield the package that ``npm:NAME[@V]`` or ``pypi:NAME[@V]`` names, and its archive for `unpack`.
+    """Yield a package of the ecosystem ``npm`` or ``pypi``, and its archive for `unpack`.
 
-    Without a version it is the newest release. The indexes are those that `env` names as ``PIP_INDEX_URL`` and
-    ``npm_config_registry``, else pypi.org and registry.npmjs.org. The archive is removed when the block ends.
+    Without a version it is the newest release. The indexes are those that ``PIP_INDEX_URL`` and ``npm_config_registry``
+    name in the environment, else pypi.org and registry.npmjs.org. The archive is removed when the block ends.
 
     Raises
     ------
@@ -82,13 +83,10 @@ def download(
     ArchiveRefused
         When the archive differs from its digest, is too large or cannot be read.
     """
-    ecosystem, name, version = parse_origin(origin)
-    if ecosystem not in _FINDERS:
-        raise UsageError(f"{origin} is no package", hint="name one: npm:vite or pypi:fastapi")
-    find = _FINDERS[ecosystem][0]
-    with tempfile.TemporaryDirectory(prefix="kiwi-") as folder, _client(allow, index_url(ecosystem, env)) as client:
+    index, origin = index_url(ecosystem), f"{ecosystem}:{name}"
+    with tempfile.TemporaryDirectory(prefix="kiwi-") as folder, _client(allow, index) as client:
         try:
-            found = find(client, index_url(ecosystem, env), name, version)
+            found = _FINDERS[ecosystem][0](client, index, name, version)
         except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise DownloadFailed(f"the index does not describe {origin} as its protocol says") from error
         path = Path(folder, "archive")
@@ -96,10 +94,10 @@ def download(
         yield found.package or _described(path, name, found.version), path
 
 
-def index_url(ecosystem: str, env: Mapping[str, str] = os.environ) -> str:
+def index_url(ecosystem: str) -> str:
     """Return the address of the index that the archives of an ecosystem are looked up in."""
     _, setting, default = _FINDERS[ecosystem]
-    return (env.get(setting) or default).rstrip("/")
+    return (os.environ.get(setting) or default).rstrip("/")
 
 
 def index_hosts(ecosystem: str) -> Sequence[str]:
@@ -227,27 +225,23 @@ def _described(archive: Path, name: str, version: str) -> Package:
     return package
 
 
-def unpack(
-    package: Package, target: Path, archive: Path | None = None, *, include: Sequence[str] = (), code: bool = False
-) -> None:
-    """Replace the folder `target` by the documentation of a package, from its archive or where it is installed.
-
-    Of the package only the folders `include` count, if there are any; with `code`, source code counts, too.
+def unpack(package: Package, library: Library, archive: Path | None = None) -> None:
+    """Replace the folder of a library by the documentation of its package, from its archive or where it is installed.
 
     Raises
     ------
     NotFound
-        When it, or one of these folders, has no documentation.
+        When the package, or one of the folders that the library includes, has no documentation.
     ArchiveRefused
         When the archive is damaged, has devices, names or links that lead out of it, names of documentation that are
         equal but for case, or too much in it.
     SourceUnreadable
         When an installed file cannot be read.
     StoreError
-        When `target` cannot be written.
+        When the folder cannot be written.
     """
     sizes = _archived(archive) if archive else _installed(package)
-    chosen = select(sizes, include, code=code)
+    chosen = select(sizes, library.include, code=library.code)
     size = sum(sizes[path] for path in chosen)
     if len(chosen) > MAX_FILES or size > MAX_BYTES:
         message = f"{package.origin} has {len(chosen)} files of documentation, {size >> 20} MiB"
@@ -257,16 +251,16 @@ def unpack(
     if len(set(names)) < len(names) or not folders.isdisjoint(names):
         raise ArchiveRefused(f"{package.origin} has files whose names are equal but for case", hint="report it")
     files = dict(_read_archive(archive, chosen)) if archive else _read_installed(package, chosen)
-    if not include and not any(path.lower().startswith("readme") for path in files):
+    if not library.include and not any(path.lower().startswith("readme") for path in files):
         files |= {name: text.encode() for name, text in package.texts.items()}
-    missing = [folder for folder in include if not any(path.startswith(f"{folder}/") for path in files)]
+    missing = [folder for folder in library.include if not any(path.startswith(f"{folder}/") for path in files)]
     if missing or not files:
         where, hint = missing[0] if missing else "it", "name its folder of documentation with --docs FOLDER"
         raise NotFound(f"{package.origin}@{package.version} has no documentation in {where}", hint=hint)
     try:
-        replace_folder(target, {path: (data, 0o600) for path, data in files.items()})
+        replace_folder(library.root, {path: (data, 0o600) for path, data in files.items()})
     except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror}") from error
+        raise StoreError(f"cannot write {library.root}: {error.strerror}") from error
 
 
 def _installed(package: Package) -> Mapping[str, int]:

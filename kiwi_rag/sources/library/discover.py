@@ -83,13 +83,6 @@ def select(paths: Iterable[str], include: Sequence[str] = (), *, code: bool = Fa
     return {path: role for path, role in roles.items() if not _is_translation(path.lower(), known, english)}
 
 
-def repeats_pages(full: bytes, pages: Iterable[bytes]) -> bool:
-    """Whether ``llms-full.txt`` holds most of these pages: for most of them, their longest line."""
-    longest = [max(page.splitlines(), key=len, default=b"").strip() for page in pages]
-    found = [line in full for line in longest if len(line) >= 40]
-    return sum(found) * 2 > len(found)
-
-
 @dataclass(frozen=True)
 class LibrarySource(WorkspaceSource):
     """The documentation of one library. The rules of a workspace hold: ignored files, links, sizes, included files."""
@@ -128,8 +121,12 @@ class LibrarySource(WorkspaceSource):
         return role != CODE or _DOCUMENTED.search(self._bytes(path, b"/**")) is not None
 
     def _repeats(self, path: str, pages: Sequence[str]) -> bool:
+        """Whether ``llms-full.txt`` holds most of the pages: for most of them, their longest line."""
+        full = self._bytes(path)
         others = [page for page in pages if PurePosixPath(page).suffix not in {".txt", ""}][:_COMPARED]
-        return bool(others) and repeats_pages(self._bytes(path), map(self._bytes, others))
+        longest = (max(self._bytes(page).splitlines(), key=len, default=b"").strip() for page in others)
+        found = [line in full for line in longest if len(line) >= 40]
+        return sum(found) * 2 > len(found)
 
     def _bytes(self, path: str, unreadable: bytes = b"") -> bytes:
         with suppress(SourceUnreadable, FileNotFoundError):

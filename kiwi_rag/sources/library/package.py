@@ -9,17 +9,15 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from importlib.metadata import Distribution, MetadataPathFinder
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import NoSuchLibrary, NotFound, SourceUnreadable, StoreCorrupt, UsageError
-from kiwi_rag.signing.statement import format_time
-from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
+from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.sources.library.record import PATH, check_id, check_version
 from kiwi_rag.sources.library.versions import normal_name
-from kiwi_rag.sources.workspace.config import git_folder, head_commit
+from kiwi_rag.sources.workspace.config import git_folder
 from kiwi_rag.storage.safe_open import read_optional
 
 MAX_METADATA_BYTES = 4 << 20
@@ -50,32 +48,6 @@ class Package:
     folder: Path | None = None
     files: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
-
-    def library(
-        self, records: LibraryRecords, *, id: str = "", version: str = "", include: Sequence[str] = (),
-        code: bool = False,
-    ) -> Library:  # fmt: skip
-        """Return the library that it becomes; `id` and `version` replace those that it has.
-
-        Raises
-        ------
-        UsageError
-            When it has no version and none is given, or one of them cannot be used, or another package has them.
-        """
-        if not (version or self.version):
-            raise UsageError(f"{self.folder} does not say which version it is", hint="name it: --version 1.0.0")
-        chosen, in_place = check_id(id or self.id), self.folder.resolve() if self.folder else Path("/")
-        aliases = tuple(dict.fromkeys(name.lower() for name in (*self.aliases, chosen.rpartition("/")[2])))
-        title = "".join(filter(str.isprintable, self.title))[:200]
-        named = (chosen, check_version(version or self.version), title, aliases, self.origin, in_place)
-        library = Library(*named, tuple(include), code, added_at=format_time(datetime.now(UTC)))
-        with suppress(NoSuchLibrary, StoreCorrupt):
-            if records.read(library.name).origin != self.origin:
-                hint = f"name another id with --id, or remove that one: kiwi library remove {library.canonical}"
-                raise UsageError(f"{library.canonical} is there already, from another package or a folder", hint=hint)
-        if self.origin == PATH:
-            return replace(library, commit=head_commit(in_place))
-        return replace(library, root=records.files_of(library))
 
 
 def parse_origin(text: str) -> tuple[str, str, str]:
