@@ -21,13 +21,13 @@ import os
 import random
 import ssl
 import time
-import urllib.parse
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
 from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, ModelUnavailable, RateLimited, TextsRefused, UsageError
@@ -50,6 +50,21 @@ _REFUSALS: Mapping[int, tuple[type[EmbeddingError], str]] = {
 _NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends
 
 
+def parse_url(url: str) -> SplitResult | None:
+    """Return the parts of a server's address; None for one that is not HTTP, or has a user, a query or a fragment."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        is_http = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        if is_http and "@" not in parts.netloc and not (parts.query or parts.fragment):
+            return parts
+    return None
+
+
+def is_private(parts: SplitResult) -> bool:
+    """Whether nobody else can read what is sent to an address: over TLS, or to this machine."""
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A model's server with its limits of time.
@@ -70,20 +85,12 @@ class Endpoint:
     allow: Callable[[str, str, int], None] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        try:
-            parts = urllib.parse.urlsplit(self.base_url)
-            _ = parts.port  # raises where it is no number
-        except ValueError:
-            parts = urllib.parse.urlsplit("")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError(f"a URL for {self.purpose} is no http://… or https://…", hint="kiwi config --resolved")
-        if parts.username is not None or parts.query or parts.fragment:
-            raise UsageError(
-                f"the base URL of {parts.hostname} has a user name, a query or a fragment",
-                hint=f"set the key as KIWI_{self.purpose.upper()}_API_KEY",
-            )
-        if self.purpose == "chat" and self.api_key and parts.scheme == "http" and not is_loopback(parts.hostname):
-            hint = "KIWI_CHAT_BASE_URL=https://…"
+        parts, setting = parse_url(self.base_url), f"KIWI_{self.purpose.upper()}"
+        if parts is None:
+            message = f"a URL for {self.purpose} is not http://… or https://… without user name, query and fragment"
+            raise UsageError(message, hint=f"kiwi config --resolved shows it; set the key as {setting}_API_KEY")
+        if self.purpose == "chat" and self.api_key and not is_private(parts):
+            hint = f"{setting}_BASE_URL=https://…"
             raise UsageError("the key of a chat model is only sent over TLS, or to this machine", hint=hint)
         if not (self.api_key.isascii() and self.api_key.isprintable()):
             raise UsageError("the API key has a line break, or another character that no HTTP header can have")
@@ -91,12 +98,12 @@ class Endpoint:
     @property
     def server(self) -> str:
         """Host and port, the part of the address that may be logged."""
-        return urllib.parse.urlsplit(self.base_url).netloc
+        return urlsplit(self.base_url).netloc
 
     @property
     def origin(self) -> tuple[str, str]:
         """Scheme, and host with port. A key is sent to its origin only."""
-        parts = urllib.parse.urlsplit(self.base_url)
+        parts = urlsplit(self.base_url)
         return parts.scheme, parts.netloc.lower()
 
 
@@ -153,7 +160,7 @@ def _allowed(endpoint: Endpoint, body: Mapping[str, object]) -> bytes:
     """Return `body` as bytes, once the user has allowed that they are sent."""
     content = json.dumps(body).encode()
     if endpoint.allow:
-        endpoint.allow(urllib.parse.urlsplit(endpoint.base_url).hostname or "", endpoint.purpose, len(content))
+        endpoint.allow(urlsplit(endpoint.base_url).hostname or "", endpoint.purpose, len(content))
     return content
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from kiwi_rag.consent import is_loopback
+from kiwi_rag.endpoint import is_private, parse_url, trusted_certificates
 from kiwi_rag.errors import ConfigError, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.registry.calls import NO_CONNECTION, Caller, Hints, characters, check_size, from_state
 
@@ -176,21 +175,17 @@ def _http_client(inspect: Callable[[httpx.Response], Awaitable[None]]) -> httpx.
     """Return a client that follows no redirect, because that would send the key to another server."""
     import httpx
 
-    from kiwi_rag.endpoint import trusted_certificates
-
     timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
     hooks = {"response": [inspect]}
     return httpx.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks=hooks, verify=trusted_certificates())
 
 
 def _checked_url(url: str) -> str:
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        is_private = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-        if parts.hostname and is_private and "@" not in parts.netloc:
-            return url
-    hint = "it has the form https://<project>.supabase.co"
-    raise ConfigError("SUPABASE_URL is not the address of a project", hint=hint)
+    parts = parse_url(url)
+    if parts is None or not is_private(parts):
+        hint = "it has the form https://<project>.supabase.co"
+        raise ConfigError("SUPABASE_URL is not the address of a project", hint=hint)
+    return url
 
 
 def _checked_key(key: str) -> str:

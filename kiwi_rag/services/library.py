@@ -128,17 +128,14 @@ class Libraries(ClosesOpened):
     @contextmanager
     def scope(self, library: Library) -> Iterator[LibraryIndex]:
         """Use the collection of a library in the block, and in the tasks that it starts."""
-        token = _SCOPE.set(library)
-        try:
-            yield self._index_of(library)
-        finally:
-            _SCOPE.reset(token)
-
-    def _index_of(self, library: Library) -> LibraryIndex:
         if library not in self._indexes:
             index = self._indexes[library] = LibraryIndex(self._app, library)
             self._opened.push_async_callback(index.close)
-        return self._indexes[library]
+        token = _SCOPE.set(library)
+        try:
+            yield self._indexes[library]
+        finally:
+            _SCOPE.reset(token)
 
     async def remove(self, library: Library) -> None:
         """Delete the index of a library, its record, and what was unpacked for it.

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
-from kiwi_rag.consent import is_loopback
+from kiwi_rag.endpoint import is_private, parse_url
 from kiwi_rag.errors import ConfigError, StoreError, StoreFull, StoreRefused, StoreUnreachable
 from kiwi_rag.model import Filters
 from kiwi_rag.retry import READING, attempts
@@ -52,16 +52,10 @@ class ServerProduct:
         ConfigError
             When it is none, or an API key would be sent in the clear to another machine.
         """
-        variable = variable or self.url
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-            usable = usable and "@" not in parts.netloc and not (parts.query or parts.fragment)
-        except ValueError:
-            usable = False
-        if not usable:
+        variable, parts = variable or self.url, parse_url(url)
+        if parts is None:
             raise ConfigError(f"{variable} is not the address of a server", hint=self.example)
-        if api_key and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        if api_key and not is_private(parts):
             raise ConfigError("an API key is only sent over TLS, or to this machine", hint=f"{variable}=https://…")
         return parts
 

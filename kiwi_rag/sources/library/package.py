@@ -99,7 +99,7 @@ def _at(folder: Path) -> Package:
     npm = _members(folder / "package.json", json.loads)
     project = _table(_members(folder / "pyproject.toml", tomllib.loads), "project")
     git = git_folder(folder)
-    remotes = _members(git / "config", lambda text: {"urls": _REMOTE.findall(text)}).get("urls", []) if git else []
+    remotes = _REMOTE.findall((read_optional(git / "config", MAX_METADATA_BYTES) or b"").decode()) if git else []
     own = re.sub(r"[^a-z0-9._~-]+", "-", folder.resolve().name.lower()).lstrip("._~-") or "folder"
     names = [table["name"] for table in (npm, project) if isinstance(table.get("name"), str)]
     versions = [table["version"] for table in (npm, project) if isinstance(table.get("version"), str)]
@@ -171,24 +171,19 @@ def python_package(found: Distribution, name: str, site: Path | None = None) -> 
         When it has no valid version.
     """
     try:
-        return _python_package(found, name, site)
+        metadata: Any = found.metadata
+        urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
+        # The repository's own address is mostly the shortest: others lead to its issues and releases.
+        repository = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
+        chosen = _id_of(repository, name, "pypi", shared=any("/tree/" in url for url in urls))
+        readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
+        texts = {readme: str(metadata.get("Description") or metadata.get_payload() or "")}
+        version, title = check_version(str(metadata.get("Version") or "")), str(metadata.get("Name") or name)
+        files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, csv.Error) as error:
         message = f"the metadata of pypi:{name} in {site} cannot be parsed"
         raise SourceUnreadable(message, hint="install it again") from error
-
-
-def _python_package(found: Distribution, name: str, site: Path | None) -> Package:
-    metadata: Any = found.metadata
-    urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
-    # The repository's own address is mostly the shortest: others lead to its issues and releases.
-    repository = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
-    chosen = _id_of(repository, name, "pypi", shared=any("/tree/" in url for url in urls))
-    readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
-    text = str(metadata.get("Description") or metadata.get_payload() or "")
-    named = (f"pypi:{name}", check_version(str(metadata.get("Version") or "")), chosen)
-    files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
-    title = str(metadata.get("Name") or name)
-    return Package(*named, title, (name, title), site, files, {readme: text})
+    return Package(f"pypi:{name}", version, chosen, title, (name, title), site, files, texts)
 
 
 def repository_id(urls: Sequence[str]) -> str:
