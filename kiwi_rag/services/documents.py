@@ -9,8 +9,10 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from kiwi_rag.collection import Collection
+from kiwi_rag.config import Settings
 from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
 from kiwi_rag.model import ItemType, SearchQuery, SearchReply
 from kiwi_rag.services import ClosesOpened, Services
@@ -231,8 +233,6 @@ class DocumentIndex(ClosesOpened):
             except ImportError as error:
                 hint = f"pip install 'kiwi-rag[{kind}]'"
                 raise MissingExtra(f"an index in {kind.capitalize()} needs the extra {kind!r}", hint=hint) from error
-        from kiwi_rag.services.remote import store_hosts
-
         for host in store_hosts(self._app.settings):
             self._app.consent.require(host, "store")  # the store has not connected yet
         self._opened.push_async_callback(store.close)
@@ -251,3 +251,17 @@ class DocumentIndex(ClosesOpened):
         own, shared = f"kiwi100-{name}", s.qdrant_collection
         server = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
         return QdrantVectorStore(server, shared or own, partition=name if shared else "")
+
+
+def store_hosts(settings: Settings) -> Sequence[str]:
+    """Return the hosts of the store of documents; none, or a socket's folder, for one on this machine."""
+    if settings.workspace_store == "local":
+        return []
+    urls = {"qdrant": [settings.qdrant_url], "weaviate": [settings.weaviate_url, settings.weaviate_grpc_url]}
+    if settings.workspace_store in urls:
+        return [urlsplit(url).hostname or "" for url in urls[settings.workspace_store] if url]
+    if not settings.registry_url:
+        return [urlsplit(settings.supabase_url).hostname or ""]
+    from kiwi_rag.monitor.monitor import database_address
+
+    return database_address(settings.registry_url).rpartition(":")[0].split(",")

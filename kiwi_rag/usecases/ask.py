@@ -15,9 +15,12 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
+from kiwi_rag.answers import chat
 from kiwi_rag.answers.chat import ChatModel, ChatReply, Message
 from kiwi_rag.answers.citations import NOT_FOUND, CitationCheck, Sentence, is_not_found, split_sentences
-from kiwi_rag.errors import UsageError
+from kiwi_rag.embedding.usage import UsageLog, parse_prices
+from kiwi_rag.endpoint import Endpoint
+from kiwi_rag.errors import ConfigError, UsageError
 from kiwi_rag.model import SearchQuery, SearchReply, SearchResult
 from kiwi_rag.render import safe, signed_by
 from kiwi_rag.render.agents import delimited, truncate
@@ -25,7 +28,6 @@ from kiwi_rag.render.hits import hit_json, notices, place, titles_of
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.library import TIER, Libraries
-from kiwi_rag.services.remote import chat_model
 from kiwi_rag.usecases import search
 from kiwi_rag.wordpieces import estimate_tokens
 
@@ -189,6 +191,27 @@ def search_of(app: Services, libraries: Libraries, workspace: DocumentIndex, giv
     return search_library if library else workspace.search if documents else items
 
 
+def chat_model(app: Services) -> ChatModel | None:
+    """Return the chat model; None where none is set. Nothing is contacted.
+
+    Raises
+    ------
+    UsageError
+        When it has no name, or the settings of its server do not fit together.
+    """
+    settings = app.settings
+    provider, model = settings.chat_provider, settings.chat_model
+    if not provider:
+        return None
+    if not model:
+        raise ConfigError("chat_provider is set, but chat_model is not", hint="set KIWI_CHAT_MODEL=<its name>")
+    usage = UsageLog(settings.cache_path / "usage.jsonl", parse_prices(settings.chat_prices, "chat_prices"))
+    allow = usage.priced(app.consent.require, provider, model, chat.MAX_TOKENS)
+    url = settings.chat_base_url or chat.DEFAULT_URLS[provider]
+    endpoint = Endpoint(url, settings.chat_api_key, chat.READ_SECONDS, 2, purpose="chat", allow=allow)
+    return ChatModel(provider, model, endpoint, usage)
+
+
 async def begin(
     app: Services, question: str, searches: Sequence[Search], *, limit: int = LIMIT, tokens: int = TOKENS
 ) -> CitedAnswer:
@@ -206,7 +229,7 @@ async def begin(
     KiwiError
         As the searches do; `ConfigError` when the settings of the chat model do not fit together.
     """
-    model = chat_model(app.settings, app.consent)
+    model = chat_model(app)
     replies = [await search(SearchQuery(question, limit=limit)) for search in searches]
     near = [reply.hits for reply in replies if reply.close is not False]
     hits = [hit for turn in zip_longest(*near) for hit in turn if hit][:limit]

@@ -28,7 +28,7 @@ from kiwi_rag.mcp.context import ServerContext, require_idle
 from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
 from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
-from kiwi_rag.services.remote import store_hosts
+from kiwi_rag.services.documents import store_hosts
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.discover import INCLUDED, select
 from kiwi_rag.sources.workspace.config import write_name
