@@ -275,19 +275,17 @@ def page_of(
     page: list[Chunk] = []
     position = 0
     for chunk in chunks:
-        first, position = position, position + len(chunk.text)
-        if position <= begin:
+        rest = replace(chunk, text=chunk.text[max(0, begin - position) :])
+        position += len(chunk.text)
+        if not rest.text:
             continue
-        rest = replace(chunk, text=chunk.text[max(0, begin - first) :])
-        spent = cost(rest)
-        if spent <= budget:
-            page.append(rest)
-            budget -= spent
-            continue
-        kept = 0 if page else _longest(rest, budget, cost)
-        page += [replace(rest, text=rest.text[:kept])] if kept else []
-        end = position - len(rest.text) + kept
-        return page, end if kept < len(rest.text) or chunk is not chunks[-1] else None
+        budget -= (spent := cost(rest))
+        if budget < 0:
+            kept = 0 if page else _longest(rest, budget + spent, cost)
+            page += [replace(rest, text=rest.text[:kept])] if kept else []
+            is_end = kept == len(rest.text) and chunk is chunks[-1]
+            return page, None if is_end else position - len(rest.text) + kept
+        page.append(rest)
     return page, None
 
 
@@ -323,14 +321,12 @@ def _join(hits: Sequence[SearchResult], tier: Collection[VectorStore]) -> Iterat
             chunk = Chunk(hit, passage.text, passage.start_line, passage.end_line)
         else:
             chunk = _chunk_of(hit, read, _neighbours(read.passages, passage.ordinal, covered[path]))
-            covered[path].update(p.ordinal for p in read.passages if _is_within(p, chunk))
+            within = range(chunk.start_line, chunk.end_line + 1)
+            own = (p for p in read.passages if not p.file)
+            covered[path].update(p.ordinal for p in own if p.start_line in within and p.end_line in within)
         if (key := " ".join(chunk.text.split())) not in texts:
             texts.add(key)
             yield chunk
-
-
-def _is_within(passage: Passage, chunk: Chunk) -> bool:
-    return not passage.file and chunk.start_line <= passage.start_line and passage.end_line <= chunk.end_line
 
 
 def _neighbours(passages: Sequence[Passage], ordinal: int, taken: set[int]) -> list[Passage]:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, MetadataPathFinder
@@ -16,9 +16,8 @@ from typing import Any
 
 from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
 from kiwi_rag.sources.library.record import PATH, check_id, check_version
-from kiwi_rag.sources.library.versions import normal_name
+from kiwi_rag.sources.library.versions import normal_name, read_parsed
 from kiwi_rag.sources.workspace.config import git_folder
-from kiwi_rag.storage.safe_open import read_optional
 
 MAX_METADATA_BYTES = 4 << 20
 _ECOSYSTEMS = ("npm", "pypi")
@@ -96,14 +95,14 @@ def _at(folder: Path) -> Package:
     """Return a folder of the user as a package; what it does not say of itself is empty, or from its name."""
     if not folder.is_dir():
         raise NotFound(f"{folder} is no folder", hint="name a folder, npm:NAME or pypi:NAME")
-    npm = _members(folder / "package.json", json.loads)
-    project = _table(_members(folder / "pyproject.toml", tomllib.loads), "project")
+    npm = _table(read_parsed(folder / "package.json", json.loads))
+    project = _table(_table(read_parsed(folder / "pyproject.toml", tomllib.loads)).get("project"))
     git = git_folder(folder)
-    remotes = _REMOTE.findall((read_optional(git / "config", MAX_METADATA_BYTES) or b"").decode()) if git else []
+    remotes = read_parsed(git / "config", _REMOTE.findall) if git else None
     own = re.sub(r"[^a-z0-9._~-]+", "-", folder.resolve().name.lower()).lstrip("._~-") or "folder"
     names = [table["name"] for table in (npm, project) if isinstance(table.get("name"), str)]
     versions = [table["version"] for table in (npm, project) if isinstance(table.get("version"), str)]
-    addresses = [_repository(npm)[0], *map(str, _table(project, "urls").values()), *remotes]
+    addresses = [_repository(npm)[0], *map(str, _table(project.get("urls")).values()), *(remotes or ())]
     found = (repository_id(addresses) or f"/local/{own}", (names or [own])[0], tuple(names))
     return Package(PATH, (versions or [""])[0], *found, folder)
 
@@ -116,7 +115,8 @@ def _npm(name: str, start: Path) -> Iterator[Package]:
         stored = sorted(modules.glob(f".pnpm/{name.replace('/', '+')}@*/node_modules/{name}"))
         for place in (modules / name, modules / ".pnpm/node_modules" / name, *stored):
             with suppress(NotFound):
-                yield npm_package(_members(place.resolve() / "package.json", json.loads), name, place.resolve())
+                manifest = _table(read_parsed(place.resolve() / "package.json", json.loads))
+                yield npm_package(manifest, name, place.resolve())
 
 
 def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = None) -> Package:
@@ -138,7 +138,7 @@ def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = No
 def _repository(manifest: Mapping[str, Any]) -> tuple[str, str]:
     """Return the address of the repository that a ``package.json`` names, and the folder in it."""
     repository = manifest.get("repository")
-    fields = repository if isinstance(repository, dict) else {"url": repository}
+    fields = _table(repository) or {"url": repository}
     return str(fields.get("url") or ""), str(fields.get("directory") or "")
 
 
@@ -195,18 +195,6 @@ def repository_id(urls: Sequence[str]) -> str:
     return ""
 
 
-def _members(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """Return the members of a file that need not exist; raise `SourceUnreadable` when it cannot be parsed."""
-    data = read_optional(path, MAX_METADATA_BYTES)
-    if data is None:
-        return {}
-    try:
-        parsed = parse(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise SourceUnreadable(f"{path} cannot be parsed", hint="correct it, or remove it") from error
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def _table(members: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = members.get(name)
-    return found if isinstance(found, dict) else {}
+def _table(value: object) -> dict[str, Any]:
+    """Return the members of a JSON object or a TOML table; none for another value."""
+    return value if isinstance(value, dict) else {}

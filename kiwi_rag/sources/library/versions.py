@@ -30,7 +30,7 @@ _ENOUGH = 0.6
 
 
 MAX_BYTES = 32 << 20
-"""Bytes of a lock file."""
+"""Bytes of a lock file, or of the description of a package."""
 _MAX_DEPTH = 40
 _NUMBER = re.compile(r"\d[\w.+!-]{0,63}", re.ASCII)
 Parse = Callable[[str, str, PurePosixPath], str | None]
@@ -152,11 +152,6 @@ def _split_version(text: str) -> tuple[str, str]:
     return (text, "") if at <= text.rfind("/") + 1 or not at else (text[:at], text[at + 1 :])
 
 
-def _is_bare(text: str) -> bool:
-    """Whether a text is one version and no range; ``1.2`` is 1.2.0, and ``1.2.x`` any patch of it."""
-    return len(text) <= _LONGEST and bool(_BARE.fullmatch(text)) and not _WILDCARD.search(text)
-
-
 def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
     equal = [one for one in versions if _parsed(one.version, one.ecosystem) == _parsed(wanted, one.ecosystem)]
     return min(equal, key=lambda one: one.version != wanted, default=None)
@@ -165,7 +160,9 @@ def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
 def _in_range(versions: Sequence[Library], wanted: str) -> list[Library]:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    if len(wanted) > _LONGEST or _is_bare(wanted) or not _RANGE.search(wanted):
+    # One version is no range: 1.2 is 1.2.0, and 1.2.x any patch of it.
+    is_bare = _BARE.fullmatch(wanted[:_LONGEST]) and not _WILDCARD.search(wanted)
+    if len(wanted) > _LONGEST or is_bare or not _RANGE.search(wanted):
         return []
     try:
         specifiers = SpecifierSet(wanted)
@@ -234,17 +231,27 @@ def find_pin(path: Path, packages: Collection[tuple[str, str]]) -> tuple[Path, s
 
 def _read_pin(path: Path, parse: Parse, names: Sequence[str], relative: PurePosixPath) -> str | None:
     """Return the version of the first of these packages that the lock file at `path` names; None without a number."""
-    data = read_optional(path, MAX_BYTES) if names else None
+    found = read_parsed(path, lambda text: [parse(text, name, relative) or "" for name in names]) if names else None
+    return next(filter(_NUMBER.fullmatch, found or ()), None)
+
+
+def read_parsed(path: Path, parse: Callable[[str], Any]) -> Any:
+    """Return what `parse` makes of the text of a file; None where there is no file.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it is too large or cannot be parsed.
+    """
+    data = read_optional(path, MAX_BYTES)
     if data is None:
         return None
     if len(data) > MAX_BYTES:
-        raise SourceUnreadable(f"{path} is over {MAX_BYTES >> 20} MiB", hint="name the version")
+        raise SourceUnreadable(f"{path} is over {MAX_BYTES >> 20} MiB", hint="remove it, or name the version")
     try:
-        found = [parse(data.decode("utf-8", "replace"), name, relative) or "" for name in names]
+        return parse(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError, ElementTree.ParseError, LookupError, TypeError, AttributeError) as error:
-        message = f"{path} cannot be read as a lock file"
-        raise SourceUnreadable(message, hint="create it again, or name the version") from error
-    return next(filter(_NUMBER.fullmatch, found), None)
+        raise SourceUnreadable(f"{path} cannot be parsed", hint="correct it, or create it again") from error
 
 
 def _package_lock(text: str, name: str, relative: PurePosixPath) -> str | None:
