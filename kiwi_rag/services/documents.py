@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.source import Source
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.storage.atomic import create_file, remove_folder
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import policy_of
@@ -58,23 +59,23 @@ class DocumentIndex(ClosesOpened):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """The name of the collection in statements, and in a shared store."""
+    def config(self) -> WorkspaceConfig:
+        """The root of the files, the name of the collection, and settings."""
 
     @property
-    @abstractmethod
+    def name(self) -> str:
+        """The name of the collection in statements, and in a shared store."""
+        return self.config.name
+
+    @property
     def root(self) -> Path:
         """The folder with the files."""
+        return self.config.root
 
     @property
     @abstractmethod
     def source(self) -> Source:
         """The files, for one run: it reads the commit that is checked out once."""
-
-    @property
-    def domains(self) -> Mapping[str, str]:
-        """Service → domain."""
-        return {}
 
     @property
     def title(self) -> str:
@@ -129,7 +130,7 @@ class DocumentIndex(ClosesOpened):
         if rebuild:  # not before there is a key to sign with
             await self.tier.clear()
         gate, indexer = ValidationManager(self.read_trust(), audience), Indexer(key, audience, self.name)
-        return IngestContext(gate, self._app.embed, indexer, self.domains)
+        return IngestContext(gate, self._app.embed, indexer, self.config.domains)
 
     async def update(
         self, writer: IngestContext, paths: Sequence[str] | None = None, callbacks: Callbacks | None = None,

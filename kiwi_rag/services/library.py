@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from kiwi_rag.collection import Collection
@@ -21,6 +22,7 @@ from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.library.discover import LibrarySource
 from kiwi_rag.sources.library.record import Library, LibraryRecords
 from kiwi_rag.sources.library.versions import Resolution, resolve
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.stores.base import VectorStore
 
 TIER = "library"
@@ -46,15 +48,10 @@ class LibraryIndex(DocumentIndex):
         self.library = library
         self.index_command = f"kiwi library reindex {library.canonical}"
 
-    @property
-    def name(self) -> str:
-        """The name of the collection."""
-        return self.library.name
-
-    @property
-    def root(self) -> Path:
-        """The folder with the documentation."""
-        return self.library.root
+    @cached_property
+    def config(self) -> WorkspaceConfig:
+        """The folder with the documentation, and the name of the collection."""
+        return WorkspaceConfig(self.library.root, self.library.name)
 
     @property
     def title(self) -> str:
@@ -77,7 +74,7 @@ class LibraryIndex(DocumentIndex):
     @property
     def source(self) -> LibrarySource:
         """The files that are documentation, for one run."""
-        return LibrarySource.of(self.library, self.tier.policy.max_bytes)
+        return LibrarySource(self.config, self.tier.policy.max_bytes, self.library)
 
     async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:
         """Search the documentation; the metadata of each hit names the ``library`` with its version."""

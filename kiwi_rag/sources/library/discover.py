@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from kiwi_rag.errors import NotFound, SourceUnreadable
 from kiwi_rag.sources.library.record import PATH, Library
 from kiwi_rag.sources.source import FoundFile, SyncReport, named_paths
-from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
+from kiwi_rag.sources.workspace.config import head_commit
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.storage.safe_open import read_below
 
@@ -88,11 +88,6 @@ class LibrarySource(WorkspaceSource):
     """The documentation of one library. The rules of a workspace hold: ignored files, links, sizes, included files."""
 
     library: Library
-
-    @classmethod
-    def of(cls, library: Library, max_bytes: int) -> LibrarySource:
-        """Return the source of a library; no file of more than `max_bytes` is read."""
-        return cls(WorkspaceConfig(library.root, library.name), max_bytes, library)
 
     @cached_property
     def commit(self) -> str:
