@@ -1,4 +1,6 @@
-"""One POST to a model's server: consent first, retries within a bounded time, a reply of a bounded size, typed errors.
+"""Servers that are reached by HTTP: addresses, keys, certificate authorities, quotations; and one POST to a model's.
+
+A POST asks for consent first, retries within a bounded time, and has a reply of a bounded size and typed errors.
 
 429, 5xx, time-outs and broken connections are retried, with exponential backoff or after ``Retry-After`` (RFC 9110,
 section 10.2.3), for ``patience`` seconds. One attempt, from the connection to the last byte of the reply, takes at most
@@ -65,6 +67,18 @@ def is_private(parts: SplitResult) -> bool:
     return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
+def is_key(text: str) -> bool:
+    """Whether a text can be a key in a header; an HTTP library's own error for one that cannot would quote it."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def quoted(text: str, *secrets: str) -> str:
+    """Return a server's message as one line of bounded length, without secrets; ``�`` for what is not printable."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "(hidden)")
+    return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))[:_SHOWN]
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A model's server with its limits of time.
@@ -92,8 +106,8 @@ class Endpoint:
         if self.purpose == "chat" and self.api_key and not is_private(parts):
             hint = f"{setting}_BASE_URL=https://…"
             raise UsageError("the key of a chat model is only sent over TLS, or to this machine", hint=hint)
-        if not (self.api_key.isascii() and self.api_key.isprintable()):
-            raise UsageError("the API key has a line break, or another character that no HTTP header can have")
+        if not is_key(self.api_key):
+            raise UsageError("the API key has a line break, or another character that no key has")
 
     @property
     def server(self) -> str:
@@ -245,8 +259,7 @@ def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: b
     import httpx
 
     status = response.status_code
-    detail = _clean(received[:_QUOTED_BYTES].decode("utf-8", "replace"))
-    detail = (detail.replace(endpoint.api_key, "…") if endpoint.api_key else detail)[:_SHOWN]
+    detail = quoted(received[:_QUOTED_BYTES].decode("utf-8", "replace"), endpoint.api_key)
     # The standard's reason phrase, because the server's own could quote the texts.
     message = f"{url} answered {status} {httpx.codes.get_reason_phrase(status)}".rstrip() + f": {detail}"
     kind, hint = _REFUSALS.get(status, (EmbeddingError, ""))
@@ -259,11 +272,6 @@ def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: b
     return failure
 
 
-def _clean(text: str) -> str:
-    """Return a server's message as one line, with ``�`` for control, invisible and reordering characters."""
-    return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))
-
-
 def _broken(url: str, error: Exception) -> EmbeddingError:
     import httpx
 
@@ -273,7 +281,7 @@ def _broken(url: str, error: Exception) -> EmbeddingError:
     elif isinstance(error, httpx.ProtocolError):  # the exception's text quotes the reply
         reason = "the reply is incomplete, or is not HTTP"
     else:
-        reason = _clean(str(cause))[:_SHOWN] or type(cause).__name__
+        reason = quoted(str(cause)) or type(cause).__name__
     failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="check that the server runs, and the URL")
     # A connection that was never made is not tried again: no server listens, the name or a proxy is wrong.
     broke = httpx.TimeoutException | httpx.ReadError | httpx.WriteError | httpx.ProtocolError

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag.endpoint import is_private, parse_url, trusted_certificates
+from kiwi_rag.endpoint import is_key, is_private, parse_url, quoted, trusted_certificates
 from kiwi_rag.errors import ConfigError, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.registry.calls import NO_CONNECTION, Caller, Hints, characters, check_size, from_state
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
-_MAX_QUOTE = 400
 _API: Hints = {
     "refused": "a publishable key reads; to publish set KIWI_SUPABASE_TOKEN to a signed-in user's token, "
     "and for the rest KIWI_REGISTRY_URL",
@@ -137,10 +136,8 @@ class SupabaseApi:
             raise RegistryError(reason, hint=_API["unreachable"])
 
     def _quote(self, text: str) -> str:
-        """Return `text` as one line of bounded length, without the key and the token, which a server may repeat."""
-        for secret in filter(None, (self._token, self._key)):
-            text = text.replace(secret, "(hidden)")
-        return " ".join(text.split())[:_MAX_QUOTE]
+        """Return a message without the key and the token, which a server may repeat."""
+        return quoted(text, self._token, self._key)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -192,6 +189,6 @@ def _checked_key(key: str) -> str:
     """Return `key` if it can be sent in a header; httpx's own error for one that cannot would quote it."""
     if not key:
         raise ConfigError("SUPABASE_URL is set, but SUPABASE_KEY is not", hint=_API["access_denied"])
-    if not key.isascii() or not key.isprintable() or " " in key:
+    if not is_key(key):
         raise ConfigError("SUPABASE_KEY contains characters that no key has", hint=_API["access_denied"])
     return key

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kiwi_rag import config
 from kiwi_rag.collection import RANKS, Collection, tier_names
+from kiwi_rag.consent import Consents
 from kiwi_rag.errors import NotFound, StoreError
 from kiwi_rag.model import Vector, sha256_hex
 from kiwi_rag.services.registry import RegistryConnection
@@ -24,7 +25,6 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
-    from kiwi_rag.consent import Consents
     from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.monitor.monitor import RegistryMonitor
@@ -203,7 +203,6 @@ class Services(ClosesOpened):
     @cached_property
     def consent(self) -> Consents:
         """Which hosts may be contacted; each contact leaves a record in the user's audit log."""
-        from kiwi_rag.consent import Consents
         from kiwi_rag.validation.audit import AuditEvent
 
         def record(about: Mapping[str, Any]) -> None:
@@ -216,9 +215,8 @@ class Services(ClosesOpened):
     async def begin_embedding(self, query: str) -> AsyncIterator[Awaitable[Vector] | None]:
         """Begin to embed a query in a thread, which loads the model while the caller imports and opens the tiers.
 
-        The block is the span of the search.
-
-        None with a remote provider: nothing is sent to it before the query was checked.
+        The block is the span of the search. None with a remote provider: nothing is sent to it before the query was
+        checked.
         """
         if self.settings.embedding_provider not in config.LOCAL_PROVIDERS:
             yield None

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 from urllib.parse import SplitResult
 
-from kiwi_rag.endpoint import is_private, parse_url
+from kiwi_rag.endpoint import is_key, is_private, parse_url
 from kiwi_rag.errors import ConfigError, StoreError, StoreFull, StoreRefused, StoreUnreachable
 from kiwi_rag.model import Filters
 from kiwi_rag.retry import READING, attempts
@@ -21,18 +21,11 @@ from kiwi_rag.stores.payload import Point
 
 OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 OTHER_MODEL = "use that model, or empty the index: kiwi workspace index --rebuild"
-_LONGEST_QUOTE = 400
 # A server that asks for patience, or a gateway that does not reach one. 52x are Cloudflare's.
 _PASSING = frozenset({408, 425, 429, 502, 503, 504, *range(520, 531)})
 _T = TypeVar("_T")
 ClientT = TypeVar("ClientT")
 ConnectionT = TypeVar("ConnectionT", bound="ServerConnection[Any]")
-
-
-def quoted(text: str, secret: str = "") -> str:
-    """Return `text` as one line of bounded length, without the key."""
-    line = " ".join(text.split())
-    return (line.replace(secret, "(hidden)") if secret else line)[:_LONGEST_QUOTE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +53,8 @@ class ServerProduct:
         return parts
 
     def check_key(self, key: str) -> str:
-        """Return `key` if it can be a header; an HTTP library's own error for one that cannot would quote it."""
-        if not key.isascii() or not key.isprintable() or " " in key:
+        """Return `key` if it can be one."""
+        if not is_key(key):
             raise ConfigError(f"{self.key} holds characters that no key has", hint="set it again, without quotes")
         return key
 
