@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -334,19 +333,15 @@ def _neighbours(passages: Sequence[Passage], ordinal: int, taken: set[int]) -> l
     hit = passages[ordinal]
     room = CHUNK_TOKENS - estimate_tokens(hit.text, hit.kind)
     joined = [hit]
-    for step in (1, -1):
-        following = range(ordinal + step, len(passages) if step > 0 else -1, step)
-        for other in takewhile(lambda n: n not in taken and _belongs(passages[n], hit), following):
-            room -= estimate_tokens(passages[other].text, passages[other].kind)
+    for following in (range(ordinal + 1, len(passages)), range(ordinal - 1, -1, -1)):
+        for other in (passages[n] if n not in taken else None for n in following):
+            if other is None or other.heading[: len(hit.heading)] != hit.heading or other.file != hit.file:
+                break
+            room -= estimate_tokens(other.text, other.kind)
             if room < 0:
                 break
-            joined.append(passages[other])
+            joined.append(other)
     return joined
-
-
-def _belongs(passage: Passage, hit: Passage) -> bool:
-    """Whether a passage is of the hit's section or of one below it."""
-    return passage.heading[: len(hit.heading)] == hit.heading and passage.file == hit.file
 
 
 def _chunk_of(hit: SearchResult, read: _Read, passages: Sequence[Passage]) -> Chunk:

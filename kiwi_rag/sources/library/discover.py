@@ -106,14 +106,11 @@ class LibrarySource(WorkspaceSource):
         files = {file.path: file for file in super().find(None, indexed, report)}
         roles = select(files, self.library.include, code=self.library.code)
         own = ((path, role) for path, role in roles.items() if role != INCLUDED and files[path].size)
-        chosen = [path for path, role in own if self._is_worth(path, role)]
+        chosen = [path for path, role in own if role != CODE or _DOCUMENTED.search(self._bytes(path, b"/**"))]
         pages = [path for path, role in roles.items() if role == PAGE]
         for path in chosen if paths is None else named_paths(paths, chosen):
             if not (path.lower().endswith("llms-full.txt") and self._repeats(path, pages)):
                 yield files[path]
-
-    def _is_worth(self, path: str, role: str) -> bool:
-        return role != CODE or _DOCUMENTED.search(self._bytes(path, b"/**")) is not None
 
     def _repeats(self, path: str, pages: Sequence[str]) -> bool:
         """Whether ``llms-full.txt`` holds most of the pages: for most of them, their longest line."""
