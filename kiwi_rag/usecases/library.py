@@ -12,7 +12,7 @@ import secrets
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,9 +112,7 @@ class Addition:
         NotFound
             When it is a folder that does not exist.
         """
-        ecosystem, installed = parse_origin(self.origin)[0], None
-        with suppress(NotFound) if ecosystem != PATH else nullcontext():
-            installed = locate(self.origin, self.from_folder)
+        ecosystem, installed = parse_origin(self.origin)[0], locate(self.origin, self.from_folder)
         is_whole = ecosystem == PATH or (ecosystem == "npm" and installed)
         return installed, () if is_whole else index_hosts(ecosystem)
 

@@ -232,6 +232,8 @@ def test_another_machine_is_asked_only_with_consent(user: Kiwi, acme: Kiwi, serv
     assert "[1]." in remote.run("ask", QUESTION).stdout
     assert len(server.seen) == 1
     remote.run("consent", "revoke", HOST)
+    assert "nothing was revoked" in remote.run("consent", "revoke", HOST, expect=1).stderr
+    assert "as api.openai.com" in remote.run("consent", "allow", "openai", expect=2).stderr
     assert remote.json("consent", "list") == {}
     remote.run("ask", QUESTION, expect=4)
     replace(remote, extra={**remote.extra, "KIWI_CONSENT": f"{HOST}:chat"}).run("ask", QUESTION)

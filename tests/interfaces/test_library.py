@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import StoreError
+from kiwi_rag.model import ItemRef
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
+from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.usecases.library import get_docs
 from tests.examples import size
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.mcp_server import StrictClient, connected, serving
@@ -261,6 +264,22 @@ async def test_an_index_is_of_use_in_its_own_scope_alone(port: Kiwi) -> None:
             assert (await task).workspace == index.tier.workspace
         with pytest.raises(StoreError, match="outside of its scope"):
             assert index.tier
+
+
+async def test_reading_fetches_each_document_once(port: Kiwi, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = list[ItemRef]()
+    get = LocalVectorStore.get
+
+    async def counted(store: LocalVectorStore, ref: ItemRef, *files: Any) -> Any:
+        fetched.append(ref)
+        return await get(store, ref, *files)
+
+    monkeypatch.setattr(LocalVectorStore, "get", counted)
+    environment = {**port.environment(), "KIWI_HOME": str(port.home / ".ai")}
+    async with Services.open(environment, port.cwd) as app, Libraries(app) as libraries:
+        answer = await get_docs(app, libraries, libraries.resolve("dock"), "wind signal")
+    assert answer.data["chunks"][0]["source"]["offset"]
+    assert len(fetched) == len(set(fetched)) > 1
 
 
 def test_commands_say_what_is_there_and_what_is_not(port: Kiwi, tmp_path: Path) -> None:

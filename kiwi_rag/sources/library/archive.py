@@ -155,6 +155,8 @@ def _find_npm(client: httpx.Client, registry: str, name: str, version: str) -> _
     address = f"{registry}/{quote(name, safe='@')}/{quote(version or 'latest')}"
     manifest = _json(client, address, f"npm:{name}@{version or 'latest'}", "application/json")
     package, dist = npm_package(manifest, name), manifest["dist"]
+    if package is None:
+        raise LookupError(name)
     if version not in ("", package.version):
         raise DownloadFailed(f"the index answers with {package.origin}@{package.version} for {version}")
     (digest,) = (part.removeprefix("sha512-") for part in dist["integrity"].split() if part.startswith("sha512-"))

@@ -67,13 +67,15 @@ def parse_origin(text: str) -> tuple[str, str, str]:
     return ecosystem, normal_name(name) if ecosystem == "pypi" else name, version
 
 
-def locate(origin: str, from_folder: Path) -> Package:
+def locate(origin: str, from_folder: Path) -> Package | None:
     """Return the package that `origin` names, as it is installed for the project in `from_folder`, or a folder.
+
+    None for a package that is not installed there, or not in the version that `origin` names.
 
     Raises
     ------
     NotFound
-        When it is not installed there, or not in the version that `origin` names, or the folder does not exist.
+        When the folder does not exist.
     UsageError
         When `origin` cannot name one.
     SourceUnreadable
@@ -82,13 +84,8 @@ def locate(origin: str, from_folder: Path) -> Package:
     ecosystem, name, version = parse_origin(origin)
     if ecosystem == PATH:
         return _at(from_folder / os.path.expanduser(name))  # noqa: PTH111  # Path raises where there is no such user
-    found = list((_npm if ecosystem == "npm" else _pypi)(name, from_folder))
-    matching = [package for package in found if version in ("", package.version)]
-    if not matching:
-        there = f"; installed is {', '.join(sorted({package.version for package in found}))}" if found else ""
-        message = f"{ecosystem}:{name}{version and '@'}{version} is not installed for {from_folder}{there}"
-        raise NotFound(message, hint="install it there, or let its archive be downloaded")
-    return matching[0]
+    found = (_npm if ecosystem == "npm" else _pypi)(name, from_folder)
+    return next((package for package in found if version in ("", package.version)), None)
 
 
 def _at(folder: Path) -> Package:
@@ -114,22 +111,16 @@ def _npm(name: str, start: Path) -> Iterator[Package]:
         # pnpm keeps what nothing at the top depends on in a folder of its own for each version.
         stored = sorted(modules.glob(f".pnpm/{name.replace('/', '+')}@*/node_modules/{name}"))
         for place in (modules / name, modules / ".pnpm/node_modules" / name, *stored):
-            with suppress(NotFound):
-                manifest = _table(read_parsed(place.resolve() / "package.json", json.loads))
-                yield npm_package(manifest, name, place.resolve())
+            manifest = _table(read_parsed(place.resolve() / "package.json", json.loads))
+            if package := npm_package(manifest, name, place.resolve()):
+                yield package
 
 
-def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = None) -> Package:
-    """Return the package that a ``package.json`` describes.
-
-    Raises
-    ------
-    NotFound
-        When it is of another package, or has no valid version.
-    """
+def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = None) -> Package | None:
+    """Return the package that a ``package.json`` describes; None if it is another one, or has no version."""
     version = manifest.get("version")
     if manifest.get("name") != name or not isinstance(version, str):
-        raise NotFound(f"{folder} is not the package {name}")
+        return None
     url, directory = _repository(manifest)
     named = (f"npm:{name}", check_version(version), _id_of(repository_id([url]), name, "npm", shared=bool(directory)))
     return Package(*named, name, (name, name.rpartition("/")[2]), folder)
