@@ -30,8 +30,7 @@ from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import filters_of, items
-from kiwi_rag.usecases.index_history import recorded_run
-from kiwi_rag.usecases.status import collect_workspace_status
+from kiwi_rag.usecases.status import collect_workspace_status, recorded_run
 
 if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
@@ -55,6 +54,9 @@ MAX_LISTED = 20
 class WorkspaceCommand(Command):
     """A command whose coroutine function gets the session, the open services and the workspace at ROOT."""
 
+    opens: Callable[[Services], AbstractAsyncContextManager[Any]] = Workspace
+    """Opens what the function gets beside the services."""
+
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function with the parameters, except those that are settings."""
         session, parameters = ctx.ensure_object(Session), dict(ctx.params)
@@ -62,14 +64,10 @@ class WorkspaceCommand(Command):
         flags = {_SETTINGS[name]: parameters.pop(name) for name in ctx.params.keys() & _SETTINGS}
 
         async def opened(app: Services) -> Any:
-            async with self.scope(app) as documents:
+            async with self.opens(app) as documents:
                 return await self.callback(session, app, documents, **parameters)
 
         return session.run(opened, **flags)
-
-    def scope(self, app: Services) -> AbstractAsyncContextManager[Any]:
-        """Return what opens, and closes, that which the function gets beside the services."""
-        return Workspace(app)
 
 
 class _WorkspaceGroup(Group):
@@ -200,29 +198,47 @@ def _list(session: Session, report: SyncReport) -> None:
         session.notify(f"{len(lines) - len(shown)} more; --verbose lists all")
 
 
+def search_options(function: Any) -> Any:
+    """Give a command what a search of documents takes: the query, filters, ranking, and how hits are shown."""
+    for add in reversed(_SEARCH_OPTIONS):
+        function = add(function)
+    return function
+
+
+_SEARCH_OPTIONS = (
+    click.argument("query", nargs=-1, required=True),
+    FILE_TYPE,
+    PATH,
+    option("--limit", "-n", type=int, help="Number of hits to show. Default: 10."),
+    option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit."),
+    option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only)."),
+    option("--explain", is_flag=True, help="Show how each score was computed."),
+    option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text"),
+)
+
+
+async def show_search(  # what a search of documents takes
+    session: Session, app: Services, index: DocumentIndex, filters: Filters, given: Mapping[str, Any], update: str
+) -> int:
+    """Search an index as `search_options` say, and show the hits; return the exit code.
+
+    `update` is the command that brings the index up to date.
+    """
+    ranking = {"limit": app.settings.limit, "alpha": given["alpha"], "per_file": given["per_file"]}
+    reply = await index.search(SearchQuery(" ".join(given["query"]), filters=filters, **ranking), update)
+    return show_reply(session, reply, hits.documents_json(reply), given["form"], given["explain"], update)
+
+
 @workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
-@click.argument("query", nargs=-1, required=True)
 @option("--root", type=FOLDER, help="Root folder of the workspace. Default: this project.")
-@FILE_TYPE
 @SERVICE
 @DOMAIN
-@PATH
 @option("--since", type=TIME, help="Only files indexed since this time, UTC.")
-@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-@option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
-@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
-@option("--explain", is_flag=True, help="Show how each score was computed.")
-@option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
 @STORE
-async def search(
-    session: Session, app: Services, opened: Workspace, query: tuple[str, ...], alpha: float | None, per_file: int,
-    explain: bool, form: str, **given: Any,
-) -> int:  # fmt: skip
+@search_options
+async def search(session: Session, app: Services, opened: Workspace, **given: Any) -> int:
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
-    filters, limit = _filters(app, opened, given), app.settings.limit
-    asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
-    reply = await opened.search(asked, session.index_command)
-    return show_reply(session, reply, hits.documents_json(reply), form, explain)
+    return await show_search(session, app, opened, _filters(app, opened, given), given, session.index_command)
 
 
 def _filters(app: Services, opened: Workspace, given: Mapping[str, Any]) -> Filters:

@@ -20,8 +20,7 @@ from kiwi_rag.render.agents import Answer
 from kiwi_rag.render.hits import INDEX_COMMAND
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.usecases import search_page
-from kiwi_rag.usecases.index_history import recorded_run
-from kiwi_rag.usecases.status import collect_workspace_status
+from kiwi_rag.usecases.status import collect_workspace_status, recorded_run
 
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("Plain words; identifiers and operations too.", minLength=1, maxLength=10_000),

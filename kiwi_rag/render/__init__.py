@@ -151,11 +151,11 @@ def vectors_for(embedded: float) -> str:
     return f"vectors for {int(100 * embedded)}%"
 
 
-def workspace_text(stats: Mapping[str, Any]) -> str:
-    """Return the state of a workspace's index as lines."""
+def workspace_text(stats: Mapping[str, Any], kind: str = "workspace") -> str:
+    """Return the state of the index of a workspace, or of another `kind` of documents, as lines."""
     types = ", ".join(f"{count} {name}" for name, count in stats["file_types"].items())
     lines = [
-        f"workspace  {stats['workspace']}  {stats['root']}",
+        f"{kind:<9}  {stats['workspace']}  {stats['root']}",
         f"documents  {stats['documents']}  ({types})" if types else f"documents  {stats['documents']}",
         f"passages   {stats['passages']}" + (f"  ({vectors_for(stats['embedded'])})" if stats["passages"] else ""),
         f"model      {stats['model'] or '–'}",

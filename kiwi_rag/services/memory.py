@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection
 from kiwi_rag.sources.memory.source import MemorySource
 from kiwi_rag.sources.source import describe_error
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.storage.atomic import make_private
 from kiwi_rag.validation.audit import AuditEvent
 
@@ -101,6 +101,7 @@ class Memory(DocumentIndex):
     ) -> None:
         self.is_of_user = of_user or app.project_dir is None
         super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), folder)
+        self.index_command = f"kiwi memory reindex{' --user' if self.is_of_user else ''}"
         self._embed = embed
         self._writer: IngestContext | None = None
         self._checked_at = -math.inf
@@ -112,15 +113,11 @@ class Memory(DocumentIndex):
         self._opened.callback(table.close)
         return table
 
-    @property
-    def name(self) -> str:
-        """The name of the collection; no workspace or library has it."""
-        return f"mem__{self.table.path.parent.name}"
-
-    @property
-    def root(self) -> Path:
-        """The folder of the table."""
-        return self.table.path.parent
+    @cached_property
+    def config(self) -> WorkspaceConfig:
+        """The folder of the table, and the name of the collection, which no workspace or library has."""
+        folder = self.table.path.parent
+        return WorkspaceConfig(folder, f"mem__{folder.name}")
 
     @property
     def title(self) -> str:
@@ -141,11 +138,6 @@ class Memory(DocumentIndex):
     def source(self) -> MemorySource:
         """The exchanges, for one run."""
         return MemorySource(self.table)
-
-    @property
-    def index_command(self) -> str:
-        """The command that brings the index up to date."""
-        return f"kiwi memory reindex{' --user' if self.is_of_user else ''}"
 
     def read(self, path: str) -> bytes:
         """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
@@ -336,9 +328,6 @@ class Memory(DocumentIndex):
 
         gate = ValidationManager(self.read_trust(), self._app.settings.registry_name)
         return gate.reject(exchange.path, findings, policy_of(self.policy), self.tier.audit)
-
-    def _check(self) -> None:
-        """Nothing has to exist before the first exchange."""
 
 
 def _finding(exchange: Exchange, outcome: Outcome) -> Finding:

@@ -19,7 +19,7 @@ from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.jobs import Jobs
 from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.index_history import read_history, recorded_run
+from kiwi_rag.usecases.status import read_history, recorded_run
 
 REMOTE = {"KIWI_EMBEDDING_PROVIDER": "openai", "KIWI_EMBEDDING_BASE_URL": "https://embed.example/v1"}
 OLLAMA = {"KIWI_EMBEDDING_PROVIDER": "ollama", "KIWI_EMBEDDING_MODEL": "nomic-embed-text"}

@@ -20,8 +20,7 @@ from kiwi_rag.config import LOCAL_PROVIDERS, process_environment
 from kiwi_rag.consent import PURPOSES, is_local
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
 from kiwi_rag.errors import UsageError
-from kiwi_rag.http.folders import allowed_roots, check_folder, folders_below
-from kiwi_rag.http.libraries import addition_work, parse_addition
+from kiwi_rag.http.libraries import addition_work, allowed_roots, check_folder, folders_below, parse_addition
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.sources import contents, workspace_rows
 from kiwi_rag.http.web.workspaces import Workspaces
@@ -29,13 +28,12 @@ from kiwi_rag.mcp.context import ServerContext, require_idle
 from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
 from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
-from kiwi_rag.services.remote import store_hosts
+from kiwi_rag.services.documents import store_hosts
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.discover import INCLUDED, select
 from kiwi_rag.sources.workspace.config import write_name
 from kiwi_rag.sources.workspace.source import walk
-from kiwi_rag.usecases.index_history import read_history
-from kiwi_rag.usecases.status import cache_state, model_state
+from kiwi_rag.usecases.status import cache_state, model_state, read_history
 
 SHOWN_RUNS = 100
 MAX_FILES = 50_000

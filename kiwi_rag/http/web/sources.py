@@ -19,8 +19,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.library import LibraryIndex
 from kiwi_rag.sources.library.record import PATH
-from kiwi_rag.usecases.index_history import read_history
-from kiwi_rag.usecases.status import collect_status, collect_workspace_status, index_row
+from kiwi_rag.usecases.status import collect_status, collect_workspace_status, index_row, read_history
 
 Row = dict[str, Any]
 
