@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.loopback import Handler, LoopbackServer
 
 Encode = Callable[[Sequence[str]], Sequence[Any]]
 
@@ -31,7 +32,7 @@ class Seen:
     authorization: str
 
 
-class EmbeddingServer:
+class EmbeddingServer(LoopbackServer):
     """Context manager; `failures` are answered first, one a request, then `always` if set, else `encode` is used."""
 
     def __init__(self, encode: Encode) -> None:
@@ -40,18 +41,8 @@ class EmbeddingServer:
         self.always: Failure | None = None
         self.seen: list[Seen] = []
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> EmbeddingServer:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def handler(self) -> Handler:
+        return _handler(self)
 
     def behind(self, path: str) -> str:
         """Return the path that a request for `path` reaches; a gateway's stand-in has others."""
