@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +34,11 @@ class Seen:
     authorization: str
 
 
+def vectors_of(texts: Sequence[str]) -> list[list[int]]:
+    """Return vectors of 384 dimensions that only depend on their texts, and say nothing of what these mean."""
+    return [[byte + 1 for byte in hashlib.sha384(text.encode()).digest() * 8] for text in texts]
+
+
 class EmbeddingServer(LoopbackServer):
     """Context manager; `failures` are answered first, one a request, then `always` if set, else `encode` is used."""
 
@@ -56,6 +63,19 @@ class EmbeddingServer(LoopbackServer):
         data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
         # The API promises an index, not an order.
         return {"data": data[::-1], "model": body["model"], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+
+class HeldServer(EmbeddingServer):
+    """Holds a request with a text that says "held" until `released` is set: its caller stops in the middle."""
+
+    def __init__(self, encode: Encode) -> None:
+        super().__init__(encode)
+        self.released = threading.Event()
+
+    def answer(self, path: str, body: Any) -> Any:
+        if any("held" in text for text in body["input"]):
+            self.released.wait()
+        return super().answer(path, body)
 
 
 def _handler(server: EmbeddingServer) -> type[BaseHTTPRequestHandler]:
