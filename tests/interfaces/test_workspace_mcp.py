@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag.ingest import GROUP
-from tests.embedding_server import HeldServer
+from tests.embedding_server import HeldServer, vectors_of
 from tests.interfaces.conftest import Kiwi, with_server
 from tests.interfaces.mcp_server import StrictClient, connected
 from tests.sql.shelves import SmallModel
@@ -205,8 +205,12 @@ async def cancel_a_job(repository: Kiwi, server: HeldServer) -> None:
 
 
 async def test_a_second_run_joins_the_first_and_other_work_has_to_wait(repository: Kiwi) -> None:
-    for n in range(200):
-        (repository.cwd / f"docs/{n}.md").write_text(f"# Bollard {n}\n\nBollard {n * 7} holds {n} tons of pull.\n")
+    (repository.cwd / "docs/1.md").write_text("# Bollard\n\nThe ship is held by a bollard.\n")
+    with HeldServer(vectors_of) as server:
+        await join_a_job(with_server(repository, server), server)
+
+
+async def join_a_job(repository: Kiwi, server: HeldServer) -> None:
     async with connected(repository, "--toolsets", "workspace,documents") as client:
         first = await client.call_tool("reindex_documents", {"wait_seconds": 0})
         job = first.structured_content["job"]
@@ -217,6 +221,7 @@ async def test_a_second_run_joins_the_first_and_other_work_has_to_wait(repositor
             refused = await client.call_tool(tool, arguments)
             assert refused.is_error
             assert f"job {job} (re-index documents) is running" in refused.content[0].text
+        server.released.set()
         await client.call_tool("reindex_documents", {"job": job, "cancel": True, "wait_seconds": 300})
         done = await client.call_tool("update_files", {"paths": ["docs/1.md"]})
         assert done.structured_content["state"] == "done"
