@@ -27,6 +27,7 @@ export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
+# More processes than cores: tests of processes and databases also wait.
 test: $(VENV)/test $(VENV)/supabase $(VENV)/vscode
 	$(BIN)/python -m pytest -n 4 --dist worksteal
 

@@ -31,7 +31,7 @@ def test_from_an_empty_home_to_another_project(kiwi: Kiwi):
     indexed = json.loads(kiwi.run_forked("--json", "index").stdout)
     assert len(indexed["admitted"]) >= 30
     assert indexed["refused"] == []
-    published = json.loads(kiwi.run_process("--json", "publish", "--all").stdout)
+    published = json.loads(kiwi.run_forked("--json", "publish", "--all").stdout)
     assert len(published["published"]) == len(indexed["admitted"])
 
     other = kiwi.at(kiwi.cwd.parent / "other")
