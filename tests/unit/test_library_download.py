@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from kiwi_rag.errors import ArchiveRefused, ConfigError, DownloadFailed, NotFoun
 from kiwi_rag.sources.library import archive as downloads
 from kiwi_rag.sources.library.archive import download
 from kiwi_rag.sources.library.package import Package, parse_origin
+from tests.loopback import serving
 from tests.unit.test_library_packages import archive
 
 INFO = (
@@ -98,12 +98,8 @@ def serving_index(folder: Path) -> Iterator[Index]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    shown.address = f"http://127.0.0.1:{server.server_port}"
-    yield shown
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as shown.address:
+        yield shown
 
 
 def test_an_npm_archive_is_found_checked_and_removed_again(index: Index) -> None:
