@@ -103,8 +103,7 @@ class QueryName:
 
     def match(self, symbols: Iterable[Symbol]) -> float:
         """Return how well the best of a passage's symbols matches, from 0 to 1: its share, less in another case."""
-        found = (self._match(symbol) for symbol in symbols)
-        return max(found, default=0.0)
+        return max(map(self._match, symbols), default=0.0)
 
     def _match(self, symbol: Symbol) -> float:
         end = symbol.components[-len(self.components) :] if len(self.components) >= symbol.least else ()
@@ -161,16 +160,12 @@ def _definitions(path: str, passage: Passage) -> Iterator[tuple[tuple[str, ...],
     declared = (_code_name(heading)[-1:] for heading in last)
     yield from ((name, HEADING) for name in declared if name and name[0] in passage.text)
     outer: list[tuple[int, str]] = []
-    for match in _DEFINITION.finditer(passage.text) if _is_code(path) else ():
+    for match in _DEFINITION.finditer(passage.text) if PurePosixPath(path).suffix.lower() not in _PLAIN else ():
         indent = len(match[0]) - len(match[0].lstrip(" \t"))
         outer = [(at, name) for at, name in outer if at < indent]
         if components := _components(match[match.lastgroup or 0]):  # none of a lone "#"
             yield (*(name for _, name in outer), *components), CODE
             outer.append((indent, components[-1]))
-
-
-def _is_code(path: str) -> bool:
-    return PurePosixPath(path).suffix.lower() not in _PLAIN
 
 
 def _code_name(heading: str) -> tuple[str, ...]:
@@ -210,9 +205,7 @@ def _term(components: Iterable[str]) -> str:
 
 def index_terms(symbols: Iterable[Symbol]) -> set[str]:
     """Return the terms that a passage with these symbols is indexed by."""
-    ends = (
-        (s.components, length) for s in symbols for length in range(min(s.least, MAX_COMPONENTS), MAX_COMPONENTS + 1)
-    )
+    ends = ((s.components, n) for s in symbols for n in range(min(s.least, MAX_COMPONENTS), MAX_COMPONENTS + 1))
     return {_term(components[-length:]) for components, length in ends}
 
 

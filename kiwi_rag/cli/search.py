@@ -44,6 +44,9 @@ def _weights(value: str) -> FusionWeights:
 
 
 WEIGHTS = option("--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help="Fusion weights. Default: tuned ones.")
+LIMIT = option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
+ALPHA = option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
+EXPLAIN = option("--explain", is_flag=True, help="Show how each score was computed.")
 
 
 @command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
@@ -56,18 +59,18 @@ WEIGHTS = option("--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help
 @NAMESPACE
 @option("--signer", default="", help="Only items signed by this principal or key id.")
 @option("--since", type=TIME, help="Only items signed since this time, UTC.")
-@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
+@LIMIT
+@ALPHA
 @WEIGHTS
 @option("--fusion", choices=get_args(FusionMethod), default="convex", help="Combine scores (convex) or ranks (rrf).")
 @option("--per-signer", type=_cap, metavar="N|off", help="Most hits of one signer.")
-@option("--explain", is_flag=True, help="Show how each score was computed.")
+@EXPLAIN
 @option("--format", "form", choices=("text", "json", "jsonl", "md", "paths"), default="text")
 def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str, **given: Any) -> int:
     """Find items by meaning and by words. Every hit is verified before it is shown."""
-    fusion = {name: given[name] for name in ("weights", "fusion")}
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
-    search_query = SearchQuery(" ".join(query), filters=usecases.filters_of(given), **fusion)
+    text, fusion = " ".join(query), {"weights": given["weights"], "fusion": given["fusion"]}
+    search_query = SearchQuery(text, filters=usecases.filters_of(given), **fusion)
     reply = session.run(lambda app: usecases.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
@@ -88,8 +91,7 @@ def show_reply(
     if session.as_json or form == "json":
         session.print_json(data if session.as_json else data["hits"])
     elif form == "jsonl":
-        for row in data["hits"]:
-            session.print(render.json_text(row, indent=None))
+        session.print_data(None, (render.json_text(row, indent=None) for row in data["hits"]))
     elif reply.hits and form in texts:
         session.print(texts[form](reply))
     elif reply.hits:
@@ -97,7 +99,7 @@ def show_reply(
         if "explain" in data:  # of items; documents have it in their hits
             session.print(f"\n{hits.explanation_text(reply, session.style, session.width)}")
     for line in hits.notices(reply, update=update or session.index_command):
-        session.notify("\n".join(fold_notice(line, session.width)))
+        session.notify(*fold_notice(line, session.width))
     answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
     return DONE if reply.complete else PARTLY if answered else FAILED
 
@@ -141,8 +143,8 @@ def evaluate() -> None:
 @option("--alpha", type=float, help="Weight of the vector leg in the method hybrid. Default: the tuned weight.")
 @option("--out", type=_FILE, help="Write the run, with the results of each query, as JSON.")
 def run(
-    session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool,
-    weights: FusionWeights | None, out: Path | None, **flags: Any,
+    session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool, out: Path | None,
+    weights: FusionWeights | None, **flags: Any,
 ) -> int:  # fmt: skip
     """Measure nDCG@10, recall@k, hit@3 and MRR@10 of grep, BM25, vectors, RRF and hybrid.
 
@@ -188,9 +190,9 @@ async def _measure(
 def _warn(session: Session, done: Run) -> int:
     """Print what makes the figures lower than they could be; return the exit code."""
     dataset, missing = done.about["dataset"], done.about["missing"]
-    session.notify(f"{counted(len(done.queries), 'queries')} of {dataset['name']}")
-    if dataset["left_out"]:
-        session.notify(f"left out: {counted(dataset['left_out'], 'queries')} for which nothing is judged relevant")
+    left_out = f"left out: {counted(dataset['left_out'], 'queries')} for which nothing is judged relevant"
+    queries = f"{counted(len(done.queries), 'queries')} of {dataset['name']}"
+    session.notify(queries, left_out if dataset["left_out"] else "")
     if missing:
         names = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         session.notify(f"warning: not in any searched tier: {counted(len(missing), 'judged items')}: {names}")
@@ -219,9 +221,7 @@ def diff(session: Session, before: Path, after: Path, metric: str, methods: tupl
     pair = (methods[0], methods[-1]) if methods else ("hybrid", "hybrid")
     found = runs.compare(runs.read(before), runs.read(after), metric, pair)
     session.print_data(asdict(found), runs.comparison_lines(found, limit))
-    if session.as_json:
-        return
-    if found.differs:
-        session.notify(f"the runs also differ in: {', '.join(found.differs)}")
-    if found.unmatched:
-        session.notify(f"left out, in one run only or judged differently: {counted(found.unmatched, 'queries')}")
+    if not session.as_json:
+        unmatched = f"left out, in one run only or judged differently: {counted(found.unmatched, 'queries')}"
+        differs = f"the runs also differ in: {', '.join(found.differs)}"
+        session.notify(differs if found.differs else "", unmatched if found.unmatched else "")

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.items import report_old_index
-from kiwi_rag.cli.search import show_reply
+from kiwi_rag.cli.items import old_index_notice
+from kiwi_rag.cli.search import ALPHA, EXPLAIN, LIMIT, show_reply
 from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Session, ask_passphrase, option
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
-from kiwi_rag.model import Filters, SearchQuery
+from kiwi_rag.model import SearchQuery
 from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
@@ -98,14 +98,12 @@ async def index(
     stopped and run again. Exit code 3: some files could not be indexed; they are listed.
     """
     if rebuild and files:
-        message = "--rebuild and --file exclude each other: --rebuild empties the whole index"
-        raise UsageError(message, hint="give one of them")
+        raise UsageError("--rebuild and --file exclude each other", hint="--rebuild empties the whole index")
     writer = await opened.writer(ask_passphrase, rebuild=rebuild)
     paths = [opened.config.relative_path(file) for file in files] or None
-    if outer := opened.outer:
-        root = opened.config.root.resolve()
-        session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
-    report_old_index(session, opened.old_catalog)
+    outer, root = opened.outer, opened.config.root.resolve()
+    nested = f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
+    session.notify(nested if outer else "", old_index_notice(opened.old_catalog))
     return await update_index(session, app, opened, writer, paths, prune=prune, rebuild=rebuild)
 
 
@@ -123,8 +121,7 @@ async def update_index(
     ):
         begin = planned if session.shows_progress else partial(_progress_lines, session)
         embedding = partial(begin, stage="vectors", unit="passages")
-        callbacks = Callbacks(begin, embedding=embedding, report=lambda: report)
-        await index.update(writer, paths, callbacks, prune=prune)
+        await index.update(writer, paths, Callbacks(begin, embedding=embedding, report=lambda: report), prune=prune)
     return _report(session, app, index, report)
 
 
@@ -191,13 +188,27 @@ def _report(session: Session, app: Services, index: DocumentIndex, report: SyncR
 
 def _list(session: Session, report: SyncReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
-    rows = [(f"{kind:<8} {where}: {message}", hint) for kind, where, message, hint in report.findings]
-    lines = [f"{text} ({hint})" if hint else text for text, hint in rows]
+    lines = [f"{kind:<8} {place}: {text}{f' ({hint})' if hint else ''}" for kind, place, text, hint in report.findings]
     shown = lines if session.verbose else lines[:MAX_LISTED]
-    for line in shown:
-        session.notify(line)
-    if len(lines) > len(shown):
-        session.notify(f"{len(lines) - len(shown)} more; --verbose lists all")
+    more = len(lines) - len(shown)
+    session.notify(*shown, f"{more} more; --verbose lists all" if more else "")
+
+
+def search_options(function: Any) -> Any:
+    """Add the options of a search in documents, which `search_documents` reads."""
+    per_file = option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
+    form = option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
+    return LIMIT(per_file(ALPHA(EXPLAIN(form(function)))))
+
+
+async def search_documents(
+    session: Session, app: Services, index: DocumentIndex, given: Mapping[str, Any], update: str
+) -> int:
+    """Search an index and print the reply; `update` is the command that brings it up to date."""
+    ranking: dict[str, Any] = {"limit": app.settings.limit, "alpha": given["alpha"], "per_file": given["per_file"]}
+    query = SearchQuery(" ".join(given["query"]), filters=filters_of(given), **ranking)
+    reply = await index.search(query, update)
+    return show_reply(session, reply, hits.documents_json(reply), given["form"], given["explain"], update)
 
 
 @workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
@@ -208,25 +219,12 @@ def _list(session: Session, report: SyncReport) -> None:
 @DOMAIN
 @PATH
 @option("--since", type=TIME, help="Only files indexed since this time, UTC.")
-@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-@option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
-@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
-@option("--explain", is_flag=True, help="Show how each score was computed.")
-@option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
+@search_options
 @STORE
-async def search(
-    session: Session, app: Services, opened: Workspace, query: tuple[str, ...], alpha: float | None, per_file: int,
-    explain: bool, form: str, **given: Any,
-) -> int:  # fmt: skip
+async def search(session: Session, app: Services, opened: Workspace, **given: Any) -> int:
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
-    filters, limit = _filters(app, opened, given), app.settings.limit
-    asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
-    reply = await opened.search(asked, session.index_command)
-    return show_reply(session, reply, hits.documents_json(reply), form, explain)
-
-
-def _filters(app: Services, opened: Workspace, given: Mapping[str, Any]) -> Filters:
-    return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "", app.cwd)})
+    given["path"] = opened.config.resolve_search_path(given["path"], app.cwd)
+    return await search_documents(session, app, opened, given, session.index_command)
 
 
 @workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
@@ -236,15 +234,14 @@ def _filters(app: Services, opened: Workspace, given: Mapping[str, Any]) -> Filt
 @DOMAIN
 @PATH
 @STORE
-async def list_documents(session: Session, app: Services, opened: Workspace, **given: str | None) -> int:
+async def list_documents(session: Session, app: Services, opened: Workspace, path: str, **given: str | None) -> int:
     """List the indexed documents with type, service, domain and title."""
-    tier = opened.indexed_tier(session.index_command)
-    rows, refused = await items.list_documents(tier, _filters(app, opened, given))
+    tier, path = opened.indexed_tier(session.index_command), opened.config.resolve_search_path(path, app.cwd)
+    rows, refused = await items.list_documents(tier, filters_of({**given, "path": path}))
     session.print_data(rows, map(_line, rows))
-    if not rows and not refused:
-        session.notify("no document matches; kiwi workspace stats shows what is indexed")
-    if refused:
-        session.notify(f"not listed, because of a failed verification: {counted(refused, 'documents')}")
+    none = "" if rows or refused else "no document matches; kiwi workspace stats shows what is indexed"
+    failed = f"not listed, because of a failed verification: {counted(refused, 'documents')}"
+    session.notify(none, failed if refused else "")
     return PARTLY if refused else DONE
 
 
@@ -292,12 +289,12 @@ def _report_hooks(session: Session, plan: HookPlan) -> None:
     from kiwi_rag.integrations.git_hooks import FOLDER
 
     changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
-    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]}, ())
+    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]})
     lines = [*map(str, plan.changes)]
     if plan.hooks_path is not None:
         lines.append(f"set core.hooksPath to {FOLDER}" if plan.hooks_path else "unset core.hooksPath")
     lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
-    session.notify("\n".join(lines) or "nothing to change")
+    session.notify(*lines or ["nothing to change"])
 
 
 def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None:
@@ -305,7 +302,6 @@ def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None
 
     if not (workspace / PROJECT_FOLDER).is_dir():
         session.notify(f"the hooks update an existing index only; create it with: kiwi workspace index {workspace}")
-    if shutil.which("kiwi") is None:
-        session.notify("kiwi is not on your PATH, so the hooks have no effect until it is")
+    session.notify("" if shutil.which("kiwi") else "kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
         session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")

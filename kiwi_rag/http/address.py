@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import UsageError
+from kiwi_rag.http.access import bearer_token
 from kiwi_rag.http.limits import uvicorn_config, with_deadline
 from kiwi_rag.mcp.server import build
 
@@ -127,9 +129,8 @@ class _RequireToken:
             await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
 
     def _is_allowed(self, scope: Scope) -> bool:
-        value = next((bytes(content) for name, content in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = value.partition(b" ")
-        return not self._token or (scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token))
+        token = bearer_token(Headers(scope=scope)) or ""
+        return not self._token or hmac.compare_digest(token.encode(), self._token)
 
 
 def _is_any(host: str) -> bool:

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from kiwi_rag.stores.postgres import RegistryVectorStore
 
 MAX_OPEN = 8
-_ANY = Settings()
-_OF_ONE_SEARCH: Mapping[str, Any] = {
-    name: getattr(_ANY, name) for name in ("source", "limit", "alpha", "half_life_days", "per_signer", "deadline")
-}
+_SEARCH_SETTINGS = ("source", "limit", "alpha", "half_life_days", "per_signer", "deadline")
+_OF_ONE_SEARCH: Mapping[str, Any] = {name: getattr(Settings(), name) for name in _SEARCH_SETTINGS}
 """Settings that do not affect what stays open."""
 _OF_THE_MODEL = (*(f.name for f in fields(Settings) if f.name.startswith("embedding_")), "cache_dir", "threads")
 _Key = tuple[Settings, Path | None, str]

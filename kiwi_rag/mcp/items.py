@@ -27,11 +27,7 @@ from kiwi_rag.usecases.status import collect_status
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 
 _SOURCE = text("Tiers; local: project and user.", enum=list(SOURCES))
-_REF = text(
-    "[type:]item_id[@version][@tier], as directive:acme/deploy@1.2.0@registry.",
-    minLength=1,
-    maxLength=500,
-)
+_REF = text("[type:]item_id[@version][@tier], as directive:acme/deploy@1.2.0@registry.", minLength=1, maxLength=500)
 
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("The task in plain words; identifiers too.", minLength=1, maxLength=10_000),
@@ -104,21 +100,12 @@ def _address_of(ref: str) -> str:
 def _described(found: FoundItem) -> dict[str, Any]:
     signed, signer, stored = found.signed, found.signer, found.stored
     metadata = dict(signed.metadata)
-    return {
-        "ref": str(signed.ref),
-        "item_type": signed.ref.item_type.value,
-        **render.attributes(signed.ref, "item_id", "version"),
-        "tier": found.tier.name,
-        "signer": signer.principal,
-        "key_id": signer.key_id,
-        **render.state_json(found.state),
-        **render.attributes(stored, "digest", "private"),
-        "signed_at": signed.signed_at.isoformat(),
-        "permissions": [_permission_json(declared) for declared in metadata.pop("permissions", [])],
-        "inputs": metadata.pop("inputs", []),
-        "metadata": metadata,
-        **render.yank_json(stored),
-    }
+    about = {"ref": str(signed.ref), "item_type": signed.ref.item_type.value, "tier": found.tier.name}
+    about |= render.attributes(signed.ref, "item_id", "version") | render.attributes(stored, "digest", "private")
+    about |= {"signer": signer.principal, "key_id": signer.key_id, "signed_at": signed.signed_at.isoformat()}
+    permissions = [_permission_json(declared) for declared in metadata.pop("permissions", [])]
+    declared = {"permissions": permissions, "inputs": metadata.pop("inputs", []), "metadata": metadata}
+    return {**about, **render.state_json(found.state), **declared, **render.yank_json(stored)}
 
 
 def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
@@ -178,7 +165,7 @@ async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], rep
         sources = add.files_of(context.app, arguments["refs"])
         await report("preparing the registry")
         run = await add.prepare_publication(context.app)
-        outcomes = []
+        outcomes = list[Outcome]()
         async for outcome in run.publish(sources):
             outcomes.append(outcome)
             await report(f"{len(outcomes)} of {len(sources)}")
@@ -188,10 +175,7 @@ async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], rep
 def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> Answer:
     published = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
-    rows = [
-        {"ref": str(one.ref), "digest": one.receipt.digest, "already_published": one.receipt.already_published}
-        for one in published
-    ]
+    rows = [{"ref": str(one.ref), **render.attributes(one.receipt, "digest", "already_published")} for one in published]
     lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
     lines += [f"refused: {agents.error_text(error)}" for error in errors]
     data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}

@@ -33,9 +33,8 @@ _SEARCH_INPUTS: dict[str, Schema] = {
     "per_file": number("integer", 0, 50, "Hits of one file; 0: any number.", default=2),
     **pagination.SEARCH_INPUTS,
 }
-_MARKDOWN_INPUTS = undescribed(
-    {name: schema for name, schema in _SEARCH_INPUTS.items() if name not in ("file_type", "service", "domain")}
-)
+_MARKDOWN = _SEARCH_INPUTS.keys() - {"file_type", "service", "domain"}
+_MARKDOWN_INPUTS = undescribed({name: schema for name, schema in _SEARCH_INPUTS.items() if name in _MARKDOWN})
 _HITS = (
     "query kind complete unfinished embedded close hits refused missing_files notices index corrections continuation"
 )
@@ -65,9 +64,7 @@ _STATS = "workspace root run store model path documents passages embedded bytes 
 
 
 @tool("State of this repository's index", {}, _STATS)
-async def workspace_index_stats(
-    context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress
-) -> Answer:
+async def workspace_index_stats(context: ServerContext, _given: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return how many documents are indexed, of which types, and how completely."""
     status = dict(await collect_workspace_status(context.workspace))
     return Answer(agents.delimited(render.workspace_text(status)), status)
@@ -124,10 +121,7 @@ async def run_job(  # noqa: PLR0913  # what a job depends on
     else:
         job = context.jobs.start(name, work(), joins=joins)
         note = "It was running already, so no other was started.\n" if job is running else ""
-    if arguments["cancel"]:
-        await context.jobs.cancel(job)
-    else:
-        await wait(job, arguments["wait_seconds"], report)
+    await (context.jobs.cancel(job) if arguments["cancel"] else wait(job, arguments["wait_seconds"], report))
     error = dict(job.error.as_dict()) if job.error else None
     state = {"job": job.id, "state": job.state, "done": job.done, "total": job.total, "unit": job.unit}
     return Answer(note + _job_text(job), {**state, "report": job.result, "error": error})
@@ -157,10 +151,9 @@ def index_work(
         async with context.writing:
             with recorded_run(*about, named=len(paths or ()), rebuild=rebuild) as report:
                 job.report = report
-                writer = await workspace.writer(rebuild=rebuild)
                 embedding = partial(job.set_total, unit=PASSAGES)
                 callbacks = Callbacks(job.set_total, embedding=embedding, report=lambda: report)
-                await workspace.update(writer, paths, callbacks)
+                await workspace.update(await workspace.writer(rebuild=rebuild), paths, callbacks)
                 return report.as_dict()
 
     return work

@@ -72,14 +72,9 @@ def attributes(record: object, *names: str) -> dict[str, Any]:
 
 def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored item, JSON-ready, with the verified members `signed`."""
-    return {
-        "item_type": stored.ref.item_type.value,
-        **attributes(stored.ref, "item_id", "version"),
-        **attributes(stored, "digest", "content_sha256", "path", "passages", "private"),
-        "admitted_at": stored.admitted_at.isoformat(),
-        **yank_json(stored),
-        **signed,
-    }
+    about = {"item_type": stored.ref.item_type.value, **attributes(stored.ref, "item_id", "version")}
+    about |= attributes(stored, "digest", "content_sha256", "path", "passages", "private")
+    return {**about, "admitted_at": stored.admitted_at.isoformat(), **yank_json(stored), **signed}
 
 
 def yank_json(stored: StoredItem) -> dict[str, Any]:
@@ -222,9 +217,7 @@ def usage_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with_mark(text: str, unknown: int, of: int) -> str:
-    if unknown and unknown == of:
-        return "?"
-    return f"{text}+" if unknown else text
+    return text if not unknown else "?" if unknown == of else f"{text}+"
 
 
 def _dollars(amount: float) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 
@@ -26,24 +26,11 @@ Row = dict[str, Any]
 
 
 class Sources(PageGroup):
-    """The section of what is indexed.
-
-    Parameters
-    ----------
-    context
-        The services that the pages use.
-    workspaces
-        The user's workspaces.
-    """
-
-    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
-        self._context, self._workspaces = context, workspaces
-        self.pages = {"/sources": self.show}
-        self.actions = {"/sources/remove": self.remove, "/sources/delete": self.delete}
+    """The section of what is indexed."""
 
     async def show(self, _request: Request) -> Page:
         """Show each workspace and tier with its counts, model, last run and commit."""
-        tiers = (await collect_status(self._context.app, {}))["tiers"]
+        tiers = (await collect_status(self._app, {}))["tiers"]
         rows = await workspace_rows(self._context, self._workspaces)
         return Page("sources.html", {"rows": rows, "tiers": [row for row in tiers if row["tier"] != "workspace"]})
 
@@ -66,6 +53,9 @@ class Sources(PageGroup):
         with suppress(UsageError):  # libraries and the service's own workspace are not in the list
             self._workspaces.remove(Path(root))
         return Done("/sources", f"{what.capitalize()} {root} was deleted: {loss}. {rest}")
+
+    pages: ClassVar = {"/sources": show}
+    actions: ClassVar = {"/sources/remove": remove, "/sources/delete": delete}
 
 
 async def workspace_rows(context: ServerContext, workspaces: Workspaces, *, brief: bool = False) -> list[Row]:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 
@@ -22,8 +22,6 @@ from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.usage import usage_rows
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
-from kiwi_rag.http.web.workspaces import Workspaces
-from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases import registry, weaviate
@@ -35,20 +33,7 @@ DAYS = 30
 
 
 class Stores(PageGroup):
-    """The page of one service.
-
-    Parameters
-    ----------
-    context
-        The services that the calls use.
-    workspaces
-        The workspaces whose stores are shown.
-    """
-
-    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
-        self._app, self._workspaces = context.app, workspaces
-        self.pages = {"/stores": self.show}
-        self.actions = {"/stores/test": self.test, "/stores/weaviate": self.run_weaviate}
+    """The page of one service."""
 
     async def show(self, _request: Request) -> Page:
         """Show the model, its use of the last days, and the stores; starts nothing."""
@@ -56,16 +41,11 @@ class Stores(PageGroup):
         log = app.settings.cache_path / "usage.jsonl"
         rows = await asyncio.to_thread(usage_rows, log, since)
         values = {
-            "model": self._model(),
-            "cache": await asyncio.to_thread(cache_state, app),
-            "usage": [{**row, "cells": render.usage_cells(row)} for row in rows],
-            "since": since.isoformat(),
-            "log": str(log),
-            "stores": await asyncio.gather(*self._stores()),
-            "registry": await self._registry(),
-            "sentence": SENTENCE,
+            "model": self._model(), "cache": await asyncio.to_thread(cache_state, app), "sentence": SENTENCE,
+            "usage": [{**row, "cells": render.usage_cells(row)} for row in rows], "since": since.isoformat(),
+            "log": str(log), "stores": await asyncio.gather(*self._stores()), "registry": await self._registry(),
             "weaviate": shutil.which("docker") is not None or app.settings.workspace_store == "weaviate",
-        }
+        }  # fmt: skip
         return Page("stores.html", values)
 
     async def test(self, _form: Form) -> Done:
@@ -86,6 +66,9 @@ class Stores(PageGroup):
         await asyncio.to_thread(weaviate.run, action, self._app.settings)
         done = {"start": "runs", "stop": "was stopped", "recreate": "was recreated and runs"}[action]
         return Done("/stores", f"Weaviate {done}; its address is {weaviate.URL}.")
+
+    pages: ClassVar = {"/stores": show}
+    actions: ClassVar = {"/stores/test": test, "/stores/weaviate": run_weaviate}
 
     def _model(self) -> Mapping[str, Any]:
         state, app = model_state(self._app), self._app
