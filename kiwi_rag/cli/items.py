@@ -189,8 +189,7 @@ async def _publish(
     session: Session, run: PublishRun, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, and print a line for each durable item. Return the rows, and the items that were not published."""
-    rows: list[dict[str, Any]] = []
-    failures: list[NotPublished] = []
+    rows, failures = list[dict[str, Any]](), list[NotPublished]()
     with session.progress_bar("publish", "items") as planned:
         progress = planned(len(sources))
         async for outcome in run.publish(sources):
@@ -200,8 +199,8 @@ async def _publish(
                 continue
             receipt = outcome.receipt
             rows.append({"ref": str(outcome.ref), **asdict(receipt), "waits_for_index": outcome.waits})
-            change = "already published" if receipt.already_published else "published"
-            change = "made public" if receipt.made_public else change
+            done = "already published" if receipt.already_published else "published"
+            change = "made public" if receipt.made_public else done
             state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
             session.print_receipt(f"{change}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}")
     return rows, failures

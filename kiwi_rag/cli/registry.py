@@ -72,8 +72,7 @@ async def status(session: Session, app: Services) -> int:
 @click.argument("principal")
 async def enrol(session: Session, app: Services, principal: str) -> None:
     """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
-    for key_id in await use_case.enrol(app, principal):
-        session.print(key_id)
+    session.print("\n".join(await use_case.enrol(app, principal)))
 
 
 @registry.command(epilog="Example: kiwi registry signers")

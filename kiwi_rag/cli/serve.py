@@ -60,11 +60,11 @@ def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token
             if streams:
                 await run_until_signal(serve_lines(context, offered, Lines(streams, streams.write)))
             else:
-                from kiwi_rag.http.address import ListenAddress, serve_http
+                from kiwi_rag.http.address import serve_http
 
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # as Ctrl-C: what is open is closed
                 gc.freeze()  # the modules stay: the collector need not visit them at each of its runs
-                await serve_http(context, offered, ListenAddress(token=token or "", **endpoint), session.notify)
+                await serve_http(context, offered, session.notify, token=token or "", **endpoint)
 
     session.run(attend)
 

@@ -220,5 +220,5 @@ def first_day(since: str, today: date) -> date:
             return today - timedelta(days=max(int(number[1]), 1) - 1)
         return date.fromisoformat(since)
     except (ValueError, OverflowError):
-        hint = "--since 2026-01-31, or --since 7d"
-        raise UsageError(f"{since!r} is not a day or a number of days", hint=hint) from None
+        message = f"{since!r} is not a day or a number of days"
+        raise UsageError(message, hint="--since 2026-01-31, or --since 7d") from None

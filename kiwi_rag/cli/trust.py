@@ -63,12 +63,12 @@ def show(session: Session, name: str) -> None:
 def export(session: Session, name: str, private: bool) -> None:
     """Print a public key as hex digits, or a private key as encrypted PEM."""
     app = session.app()
-    chosen = app.key_name(name)
-    if not private:
-        session.print(key_files.public_key(chosen, app.keys_dir).hex())
-        return
-    passphrase = _passphrase(app, confirm=False)
-    session.print(key_files.load(chosen, app.keys_dir, passphrase).pem(passphrase).decode().rstrip())
+    chosen, folder = app.key_name(name), app.keys_dir
+    if private:
+        passphrase = _passphrase(app, confirm=False)
+        session.print(key_files.load(chosen, folder, passphrase).pem(passphrase).decode().rstrip())
+    else:
+        session.print(key_files.public_key(chosen, folder).hex())
 
 
 @keys.command("import", epilog="Example: kiwi keys import work.pem --name work")
@@ -170,10 +170,9 @@ def add(session: Session, public_key: str, principal: str, replaces: bool, yes: 
         confirm("Remove these permissions?", f"{use_case.command(signer)} --replace", yes=yes)
     use_case.save_signer(app, entry)
     _show_entry(session, entry)
-    for notice in app.notices():
-        if notice.key_id == signer.key_id and not notice.overruled:
-            overruling = f"to trust it nevertheless: kiwi trust overrule {principal}"
-            session.notify(f"the key was {notice} and stays untrusted; {overruling}")
+    overruling = f"to trust it nevertheless: kiwi trust overrule {principal}"
+    revoked = (one for one in app.notices() if one.key_id == signer.key_id and not one.overruled)
+    session.notify(*(f"the key was {one} and stays untrusted; {overruling}" for one in revoked))
 
 
 def _show_entry(session: Session, signer: Signer) -> None:
@@ -236,6 +235,6 @@ def signer_row(signer: Signer, *names: str) -> dict[str, str]:
 
 
 def _text(value: str | bytes | datetime | None) -> str:
-    return (
-        format_time(value) if isinstance(value, datetime) else value.hex() if isinstance(value, bytes) else value or ""
-    )
+    if isinstance(value, datetime):
+        return format_time(value)
+    return value.hex() if isinstance(value, bytes) else value or ""

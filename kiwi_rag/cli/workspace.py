@@ -280,28 +280,21 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
     plan.apply()
     if remove:
         git_hooks.remove_run_files(plan.repository)
-    _report_hooks(session, plan)
-    if not remove and not plan.is_empty:
-        _print_next_steps(session, plan, workspace)
-
-
-def _report_hooks(session: Session, plan: HookPlan) -> None:
-    from kiwi_rag.integrations.git_hooks import FOLDER
-
-    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
-    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]})
-    lines = [*map(str, plan.changes)]
-    if plan.hooks_path is not None:
-        lines.append(f"set core.hooksPath to {FOLDER}" if plan.hooks_path else "unset core.hooksPath")
-    lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
-    session.notify(*lines or ["nothing to change"])
-
-
-def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None:
-    from kiwi_rag.integrations.git_hooks import FOLDER
-
+    _report_hooks(session, plan, git_hooks.FOLDER)
+    if remove or plan.is_empty:
+        return
     if not (workspace / PROJECT_FOLDER).is_dir():
         session.notify(f"the hooks update an existing index only; create it with: kiwi workspace index {workspace}")
     session.notify("" if shutil.which("kiwi") else "kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
-        session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")
+        session.notify(f"next: git add {git_hooks.FOLDER}; after cloning the repository run kiwi workspace hooks once")
+
+
+def _report_hooks(session: Session, plan: HookPlan, folder: str) -> None:
+    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
+    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]})
+    lines = [*map(str, plan.changes)]
+    if plan.hooks_path is not None:
+        lines.append(f"set core.hooksPath to {folder}" if plan.hooks_path else "unset core.hooksPath")
+    lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
+    session.notify(*lines or ["nothing to change"])

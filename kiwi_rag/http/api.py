@@ -114,7 +114,7 @@ class Api:
 
         return [
             Route("/mcp", RawRoute(agents)),
-            Route(f"{ROOT}/openapi.json", self._openapi),
+            Route(f"{ROOT}/openapi.json", lambda _: JSONResponse(openapi(self.operations))),
             *(Route(path, self._endpoint(tool), methods=[*methods]) for path, methods, tool in self.operations),
         ]
 
@@ -139,9 +139,6 @@ class Api:
                     await record(self._context.app, request, arguments, outcome)
 
         return call
-
-    async def _openapi(self, _request: Request) -> JSONResponse:
-        return JSONResponse(openapi(self.operations))
 
 
 async def _events(context: ServerContext, arguments: Mapping[str, Any]) -> AsyncIterator[str]:

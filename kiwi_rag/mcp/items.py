@@ -42,19 +42,15 @@ _SEARCH_INPUTS: dict[str, Schema] = {
     **pagination.SEARCH_INPUTS,
 }
 _GET_INPUTS: dict[str, Schema] = {
-    "ref": _REF,
-    "source": text("Of a ref without tier.", maxLength=20),
-    "max_tokens": budget(8_000),
-    "continuation": pagination.CONTINUATION,
-}
+    "ref": _REF, "source": text("Of a ref without tier.", maxLength=20),
+    "max_tokens": budget(8_000), "continuation": pagination.CONTINUATION,
+}  # fmt: skip
 _VALIDATE_INPUTS: dict[str, Schema] = {
     "item_type": text("", enum=_TYPES),
     "item_id": text("Path below the type's folder, without extension.", minLength=1, maxLength=255),
     "content": text("The whole file.", maxLength=2_000_000),
 }
-_PUBLISH_INPUTS: dict[str, Schema] = {
-    "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}
-}
+_PUBLISH_INPUTS = {"refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}}
 
 _HITS = "query complete hits tiers notices refused corrections close continuation"
 _CONTENT = (

@@ -49,10 +49,9 @@ def _shown(hits: Sequence[SearchResult], end: int | None) -> object:
 
 
 async def answer_search(
-    search: Callable[[int], Awaitable[SearchReply]],
-    render: Callable[[SearchReply, int, int, int], Answer],
+    search: Callable[[int], Awaitable[SearchReply]], render: Callable[[SearchReply, int, int, int], Answer],
     arguments: Mapping[str, Any],
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Return the part of a search's answer that its continuation stands for, and the continuation for the next one.
 
     Parameters

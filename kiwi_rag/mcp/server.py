@@ -100,20 +100,17 @@ def encodable(value: Any) -> Any:
 _MIME = {ItemType.SCRIPT: "text/x-python"}
 _TEXT = "text/markdown"
 _ITEM = types.ResourceTemplate(
-    uri_template="kiwi://{tier}/{item_type}/{+item_id}",
-    name="item",
-    title="A verified item",
+    uri_template="kiwi://{tier}/{item_type}/{+item_id}", name="item", title="A verified item",
     description="A directive, script, knowledge entry or skill as it was signed. tier: project, user or registry.",
-)
+)  # fmt: skip
 _RUN_DIRECTIVE = types.Prompt(
-    name="run_directive",
-    title="Carry out a directive",
+    name="run_directive", title="Carry out a directive",
     description="Turn a directive into a prompt to carry it out: its text, inputs with values, and what it may use.",
     arguments=[
         types.PromptArgument(name="ref", description="The directive: [type:]item_id[@version][@tier].", required=True),
         types.PromptArgument(name="inputs", description="Their values, as a JSON object; defaults are filled in."),
     ],
-)
+)  # fmt: skip
 
 
 class _Handlers:

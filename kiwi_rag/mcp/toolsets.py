@@ -146,11 +146,8 @@ def _describe(schema: Any) -> str:
     """Return in words which values a schema accepts."""
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
-    described = f"{'an' if schema['type'] in {'integer', 'array'} else 'a'} {schema['type']}"
-    for least, most, unit in _BOUNDS:
-        if most in schema:
-            described += f", {schema.get(least, 0)} to {schema[most]}{unit}"
-    return described
+    bounds = (f", {schema.get(least, 0)} to {schema[most]}{unit}" for least, most, unit in _BOUNDS if most in schema)
+    return f"{'an' if schema['type'] in {'integer', 'array'} else 'a'} {schema['type']}{''.join(bounds)}"
 
 
 def _error_message(error: ValidationError) -> str:

@@ -168,15 +168,11 @@ def _job_text(job: Job) -> str:
     if job.result is None or job.state == "cancelled":
         return f"Job {job.id} {job.state}." + (f"\n{agents.error_text(job.error, quoted=True)}" if job.error else "")
     result = job.result
-    counts = ", ".join(f"{_count(result[name])} {name}" for name in _COUNTED)
+    counts = ", ".join(f"{n if isinstance(n := result[name], int) else len(n)} {name}" for name in _COUNTED)
     rows = [f"failed: {row['path']}: {row['message']}" for row in result["failed"]]
     rows += [f"skipped: {row['path']}: {row['reason']}" for row in result["skipped"]]
     shown = [*rows[:SHOWN], f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else rows
     return "\n".join([f"Job {job.id} is done: {counts}.", *([agents.delimited("\n".join(shown))] if shown else [])])
-
-
-def _count(value: int | Sequence[object]) -> int:
-    return value if isinstance(value, int) else len(value)
 
 
 # The tool without arguments is first, as clients call it to try a server.

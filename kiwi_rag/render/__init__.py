@@ -79,9 +79,8 @@ def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
 
 def yank_json(stored: StoredItem) -> dict[str, Any]:
     """Return when and why an item was yanked, JSON-ready; empty for one that was not."""
-    if stored.yanked_at is None:
-        return {}
-    return {"yanked_at": stored.yanked_at.isoformat(), "yank_reason": stored.yank_reason}
+    at = stored.yanked_at
+    return {"yanked_at": at.isoformat(), "yank_reason": stored.yank_reason} if at else {}
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
@@ -93,10 +92,9 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str
 
 def finding_text(finding: Finding, style: Style = plain) -> str:
     """Return a finding as ``where: severity code: message`` and, on a second line, how to fix it."""
-    role = "bad" if finding.is_error else "dim"
-    where = f"{finding.where}: " if finding.where else ""
-    head = f"{safe(where)}{style(f'{finding.severity} {finding.code}', role)}: {safe(finding.message)}"
-    return f"{head}\n    → {safe(finding.hint)}" if finding.hint else head
+    where = safe(f"{finding.where}: ") if finding.where else ""
+    head = style(f"{finding.severity} {finding.code}", "bad" if finding.is_error else "dim")
+    return f"{where}{head}: {safe(finding.message)}" + (f"\n    → {safe(finding.hint)}" if finding.hint else "")
 
 
 def rejection_text(rejection: Rejected, style: Style = plain) -> str:

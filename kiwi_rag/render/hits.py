@@ -185,7 +185,8 @@ def _refusals(reply: SearchReply) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for one in reply.refused:
         reasons.setdefault(f"in {one.tier}: {one.code}: {one.reason}", []).append(str(one.ref))
-    return [f"  {refs[0]}{f' and {len(refs) - 1} more' * bool(refs[1:])} {reason}" for reason, refs in reasons.items()]
+    named = ((f" and {len(others)} more" if others else "", first, why) for why, (first, *others) in reasons.items())
+    return [f"  {first}{more} {why}" for more, first, why in named]
 
 
 def _nothing_found(reply: SearchReply) -> list[str]:

@@ -18,7 +18,7 @@ from kiwi_rag.http.web import index_runs
 from kiwi_rag.http.web.home import Home
 from kiwi_rag.http.web.page import Done, Form, Notes, confirm
 from kiwi_rag.http.web.search import Results, Search
-from kiwi_rag.http.web.sources import Sources
+from kiwi_rag.http.web.workspaces import Sources
 
 
 def client(run: Any) -> TestClient:

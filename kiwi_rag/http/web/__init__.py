@@ -28,9 +28,8 @@ from kiwi_rag.http.web.item import Items
 from kiwi_rag.http.web.page import STATIC, Done, Form, Notes, Page, PageGroup, Unconfirmed, read_form, render_part
 from kiwi_rag.http.web.registry import Registry
 from kiwi_rag.http.web.search import Search
-from kiwi_rag.http.web.sources import Sources
 from kiwi_rag.http.web.stores import Stores
-from kiwi_rag.http.web.workspaces import Workspaces
+from kiwi_rag.http.web.workspaces import Sources, Workspaces
 from kiwi_rag.mcp.context import ServerContext
 
 GROUPS: tuple[type[PageGroup], ...] = (Home, Items, Registry, Search, Stores, Indexing, Sources)

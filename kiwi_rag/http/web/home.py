@@ -18,7 +18,7 @@ from starlette.requests import Request
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import ConfigError, NotFound, UsageError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
-from kiwi_rag.http.web.sources import workspace_rows
+from kiwi_rag.http.web.workspaces import workspace_rows
 from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys
@@ -116,11 +116,9 @@ class Home(PageGroup):
 
     pages: ClassVar = {"/": home, "/settings": settings}
     actions: ClassVar = {
-        "/first-steps/key": make_key,
-        "/first-steps/without-key": skip_key,
-        "/first-steps/trust": trust_keys,
-        "/first-steps/hide": hide,
-    }
+        "/first-steps/key": make_key, "/first-steps/without-key": skip_key,
+        "/first-steps/trust": trust_keys, "/first-steps/hide": hide,
+    }  # fmt: skip
 
     def _untrusted(self) -> Sequence[bytes]:
         """Return this user's public keys that have no entry in the trust files."""

@@ -23,7 +23,7 @@ from kiwi_rag.errors import UsageError
 from kiwi_rag.http.folders import allowed_roots, check_folder, folders_below
 from kiwi_rag.http.libraries import addition_work, parse_addition
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm, render_part
-from kiwi_rag.http.web.sources import contents, workspace_rows
+from kiwi_rag.http.web.workspaces import contents, workspace_rows
 from kiwi_rag.mcp.context import require_idle
 from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
 from kiwi_rag.mcp.workspace import index_work

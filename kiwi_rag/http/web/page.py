@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -21,9 +21,11 @@ from starlette.responses import Response
 from kiwi_rag import __version__, render
 from kiwi_rag.errors import UsageError
 from kiwi_rag.http.limits import read_body
-from kiwi_rag.http.web.workspaces import Workspaces
-from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.signing.statement import format_time
+
+if TYPE_CHECKING:
+    from kiwi_rag.http.web.workspaces import Workspaces
+    from kiwi_rag.mcp.context import ServerContext
 
 STATIC = Path(__file__).with_name("static")
 MAX_FORM = 1 << 20

@@ -6,10 +6,9 @@ import asyncio
 import shlex
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,11 +39,12 @@ class Stores(PageGroup):
         app, since = self._app, datetime.now(UTC).date() - timedelta(days=DAYS - 1)
         log = app.settings.cache_path / "usage.jsonl"
         rows = await asyncio.to_thread(usage_rows, log, since)
+        places: list[str | Path] = [*app.source_names("local"), *self._workspaces.roots]
         values = {
             "model": self._model(), "cache": await asyncio.to_thread(cache_state, app), "sentence": SENTENCE,
             "usage": [{**row, "cells": render.usage_cells(row)} for row in rows], "since": since.isoformat(),
-            "log": str(log), "stores": await asyncio.gather(*self._stores()), "registry": await self._registry(),
-            "weaviate": shutil.which("docker") is not None or app.settings.workspace_store == "weaviate",
+            "stores": await asyncio.gather(*map(self._state, places)), "registry": await self._registry(),
+            "log": str(log), "weaviate": bool(shutil.which("docker")) or app.settings.workspace_store == "weaviate",
         }  # fmt: skip
         return Page("stores.html", values)
 
@@ -53,8 +53,7 @@ class Stores(PageGroup):
         model = self._app.embed.uncached
         started = time.perf_counter()
         (vector,) = await asyncio.to_thread(model.encode, [SENTENCE])
-        took = (time.perf_counter() - started) * 1000
-        length = float(vector @ vector) ** 0.5
+        took, length = (time.perf_counter() - started) * 1000, float(vector @ vector) ** 0.5
         name = f"{model.fingerprint.model} embedded the sentence in {took:.1f} ms"
         return Done("/stores", f"{name}: {len(vector)} dimensions, a vector of length {length:.3f}.")
 
@@ -75,25 +74,29 @@ class Stores(PageGroup):
         known = asdict(app.embed.fingerprint) if state["fingerprint"] else {}
         cached = app.embed if not state["problem"] else None
         counts = (cached.encoded, cached.hits) if isinstance(cached, CachedEmbeddingProvider) else None
-        is_remote = app.settings.embedding_provider not in LOCAL_PROVIDERS
-        return {**state, **known, "counts": counts, "is_remote": is_remote}
+        return {**state, **known, "counts": counts, "is_remote": app.settings.embedding_provider not in LOCAL_PROVIDERS}
 
-    def _stores(self) -> list[Awaitable[Mapping[str, Any]]]:
-        """Return the states of the local tiers' stores and of the workspaces'."""
-        app, workspaces = self._app, self._workspaces
+    async def _state(self, place: str | Path) -> Mapping[str, Any]:
+        """Return what the store of a tier, by its name, or of a workspace, by its root folder, can do and has.
 
-        async def tier(name: str) -> Collection[VectorStore]:
-            return app.local(name)
+        Where it cannot be reached, why.
+        """
+        is_tier, settings = isinstance(place, str), self._app.settings
+        name = f"Items of the {place} tier" if is_tier else f"Documents of {place}"
+        is_local = is_tier or settings.workspace_store == "local"
+        try:
+            async with time_limit(settings.deadline if is_local else PROBE_SECONDS, "the store"):
+                store = (await self._collection(place)).store
+                status = await store.status()
+                about = {"can": store.capabilities, "status": status, "facts": _shown(status.details)}
+                return {"name": name, **about, "error": None}
+        except KiwiError as error:
+            return {"name": name, "error": error.as_dict()}
 
-        async def documents(root: Path) -> Collection[VectorStore]:
-            return (await workspaces.open(str(root))).indexed_tier(f"kiwi workspace index {shlex.quote(str(root))}")
-
-        seconds = app.settings.deadline if app.settings.workspace_store == "local" else PROBE_SECONDS
-        items = app.source_names("local")
-        return [
-            *(_state(f"Items of the {name} tier", partial(tier, name), app.settings.deadline) for name in items),
-            *(_state(f"Documents of {root}", partial(documents, root), seconds) for root in workspaces.roots),
-        ]
+    async def _collection(self, place: str | Path) -> Collection[VectorStore]:
+        if isinstance(place, str):
+            return self._app.local(place)
+        return (await self._workspaces.open(str(place))).indexed_tier(f"kiwi workspace index {shlex.quote(str(place))}")
 
     async def _registry(self) -> Mapping[str, Any]:
         app, connection = self._app, self._app.registry_connection
@@ -106,20 +109,6 @@ class Stores(PageGroup):
             return {**row, **state, "facts": _shown(facts)}
         except KiwiError as error:
             return {**row, "problem": error.message}
-
-
-async def _state(
-    name: str, open_collection: Callable[[], Awaitable[Collection[VectorStore]]], seconds: float
-) -> Mapping[str, Any]:
-    """Return what a store can do, and its counts and health; or why it cannot be reached."""
-    try:
-        async with time_limit(seconds, "the store"):
-            store = (await open_collection()).store
-            status = await store.status()
-            can, facts = store.capabilities, _shown(status.details)
-            return {"name": name, "can": can, "status": status, "facts": facts, "error": None}
-    except KiwiError as error:
-        return {"name": name, "error": error.as_dict()}
 
 
 def _shown(facts: Mapping[str, Any]) -> Mapping[str, str]:
