@@ -134,8 +134,7 @@ def passage_symbols(path: str, passage: Passage) -> tuple[Symbol, ...]:
     heading = [_code_name(one) for one in passage.heading]
     has_package = passage.kind not in _PROSE | _KEYS and bool(passage.heading) and "." in passage.heading[0]
     module = () if has_package else folders if file[0] in _INDEXES else (*folders, file[0])
-    outer = tuple(name for one in heading for name in one)
-    own = heading[-1][-1:] if heading else ()
+    outer, own = tuple(name for one in heading for name in one), heading[-1][-1:] if heading else ()
     is_signature = bool(heading) and "(" in passage.heading[-1]
     for components, share in _definitions(path, passage):
         above = outer[: len(outer) - len(own)] if is_signature or components[:1] == own else outer
@@ -199,8 +198,7 @@ def _folded(components: Iterable[str]) -> tuple[str, ...]:
 
 def _term(components: Iterable[str]) -> str:
     # Whatever is no letter, digit or underscore becomes a character that every tokenizer keeps within a term.
-    kept = (re.sub(r"\W", "¬", component[:MAX_LENGTH]) for component in _folded(components))
-    return SYMBOL + SYMBOL.join(kept)
+    return SYMBOL + SYMBOL.join(re.sub(r"\W", "¬", component[:MAX_LENGTH]) for component in _folded(components))
 
 
 def index_terms(symbols: Iterable[Symbol]) -> set[str]:
@@ -236,8 +234,7 @@ def query_names(text: str) -> tuple[QueryName, ...]:
     "Node.js" is not ``node.js``.
     """
     words = [(match[0].rstrip("(.:/\\#-"), bool(match[1])) for match in _WORD.finditer(text)]
-    lowered = [word.lower() for word, _ in words]
-    names = list[QueryName]()
+    lowered, names = [word.lower() for word, _ in words], list[QueryName]()
     for place, (word, is_call) in enumerate(words):
         marked = is_call or _is_marked(word)
         called, asked = _asked(lowered[max(place - _NEAR, 0) : place], lowered[place + 1 : place + 1 + _NEAR], marked)

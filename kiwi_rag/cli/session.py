@@ -268,7 +268,7 @@ class _WithGlobalOptions(click.Command):
 
 
 class Command(_WithGlobalOptions):
-    """A command whose function gets the session; a coroutine function also gets the open services."""
+    """A command whose function gets the session, and the services if it names them; a coroutine gets them open."""
 
     callback: Callable[..., Any]
 
@@ -277,7 +277,8 @@ class Command(_WithGlobalOptions):
         session = ctx.ensure_object(Session)
         if inspect.iscoroutinefunction(self.callback):
             return session.run(functools.partial(self.callback, session, **ctx.params))
-        return ctx.invoke(self.callback, session, **ctx.params)
+        named = {"app": session.app()} if "app" in inspect.signature(self.callback).parameters else {}
+        return ctx.invoke(self.callback, session, **named, **ctx.params)
 
 
 class Group(_WithGlobalOptions, click.Group):

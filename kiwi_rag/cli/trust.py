@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,18 +32,16 @@ def keys() -> None:
 @click.argument("name", default="default")
 @PRINCIPAL
 @ITEMS
-def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) -> None:
+def new(session: Session, app: Services, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Create a key, store it encrypted in ~/.ai/keys, and trust it for this user."""
-    app = session.app()
     path, signer = use_case.create_key(app, name, principal, patterns, lambda: _passphrase(app, confirm=True))
     _show_key(session, app, name)
     session.notify(f"created key {name!r} of {signer.principal} in {path}; it may sign {', '.join(signer.patterns)}")
 
 
 @keys.command("list", epilog="Example: kiwi keys list")
-def list_keys(session: Session) -> None:
+def list_keys(session: Session, app: Services) -> None:
     """List your private keys, each with principal and status."""
-    app = session.app()
     rows = [_key_row(app, name) for name in key_files.names(app.keys_dir)]
     lines = (f"{row['name']}  {row['status']}  {row['principal']}  {_format_key(row)}" for row in rows)
     session.print_data(rows, lines, empty=f"there is no key in {app.keys_dir}; create one with: kiwi keys new")
@@ -51,18 +49,16 @@ def list_keys(session: Session) -> None:
 
 @keys.command(epilog="Example: kiwi keys show default")
 @click.argument("name", default="")
-def show(session: Session, name: str) -> None:
+def show(session: Session, app: Services, name: str) -> None:
     """Show a key's public key, key id and status."""
-    app = session.app()
     _show_key(session, app, app.key_name(name))
 
 
 @keys.command(epilog="Example: kiwi keys export default --private > default.pem")
 @click.argument("name", default="")
 @option("--private", is_flag=True, help="Print the encrypted private key in place of the public key.")
-def export(session: Session, name: str, private: bool) -> None:
+def export(session: Session, app: Services, name: str, private: bool) -> None:
     """Print a public key as hex digits, or a private key as encrypted PEM."""
-    app = session.app()
     chosen, folder = app.key_name(name), app.keys_dir
     if private:
         passphrase = _passphrase(app, confirm=False)
@@ -76,9 +72,8 @@ def export(session: Session, name: str, private: bool) -> None:
 @option("--name", default="", help="Name of the key. Default: the file's name.")
 @PRINCIPAL
 @ITEMS
-def import_key(session: Session, file: Path, name: str, principal: str, patterns: tuple[str, ...]) -> None:
+def import_key(session: Session, app: Services, file: Path, name: str, principal: str, patterns: Sequence[str]) -> None:
     """Import a private key from a PEM file (Ed25519, PKCS8), and trust it for this user."""
-    app = session.app()
     who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
     try:
         pem = file.read_bytes()
@@ -96,9 +91,9 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
 @keys.command(epilog="Example: kiwi keys retire old --compromised")
 @click.argument("name")
 @option("--compromised", is_flag=True, help="Somebody else may have the key: reject its earlier signatures, too.")
-def retire(session: Session, name: str, compromised: bool) -> None:
+def retire(session: Session, app: Services, name: str, compromised: bool) -> None:
     """Reject new signatures of a key. Its earlier signatures stay valid, except with --compromised."""
-    signer = use_case.retire_own_key(session.app(), name, compromised=compromised)
+    signer = use_case.retire_own_key(app, name, compromised=compromised)
     session.notify(f"key {name!r} is {signer.status} from {_text(signer.valid_before)} on")
 
 
@@ -192,9 +187,8 @@ def remove(session: Session, who: str) -> None:
 
 @trust.command(epilog="Example: kiwi trust project --yes")
 @YES
-def project(session: Session, yes: bool) -> None:
+def project(session: Session, app: Services, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
-    app = session.app()
     path, digest, signers = use_case.read_project_trust(app)
     session.notify(*(f"  {s.principal}  {s.status}  {', '.join(s.patterns)}  key id {s.key_id[:16]}…" for s in signers))
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
@@ -206,12 +200,11 @@ def project(session: Session, yes: bool) -> None:
 @click.argument("who")
 @option("--undo", is_flag=True, help="Follow the registry's revocation again.")
 @YES
-def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
+def overrule(session: Session, app: Services, who: str, undo: bool, yes: bool) -> None:
     """Trust a key although a registry revoked or retired it. Name it by principal or the start of its key id.
 
     This has an effect for you only, and does not change your trust file.
     """
-    app = session.app()
     notices = use_case.notices_of(app, who)
     session.notify(*(f"  {one.principal}  key id {one.key_id[:16]}…  {one}" for one in notices))
     confirm("Trust these keys nevertheless?", f"kiwi trust overrule {who}", yes=yes or undo)

@@ -98,7 +98,8 @@ async def index(
     stopped and run again. Exit code 3: some files could not be indexed; they are listed.
     """
     if rebuild and files:
-        raise UsageError("--rebuild and --file exclude each other", hint="--rebuild empties the whole index")
+        hint = "give one of them: --rebuild empties the whole index"
+        raise UsageError("--rebuild and --file exclude each other", hint=hint)
     writer = await opened.writer(ask_passphrase, rebuild=rebuild)
     paths = [opened.config.relative_path(file) for file in files] or None
     outer, root = opened.outer, opened.config.root.resolve()

@@ -114,7 +114,8 @@ class TokenFile:
             tokens = self.all()
             if any(one.name == name for one in tokens):
                 raise UsageError(f"there is a token {name!r} already", hint=f"kiwi serve token remove {name}")
-            self._write([*tokens, Token(name, role.name.lower(), _digest(value), made)])
+            added = Token(name, role.name.lower(), _digest(value), made)
+            write_json(self._path, [asdict(token) for token in (*tokens, added)])
         return value
 
     def remove(self, name: str) -> None:
@@ -130,16 +131,13 @@ class TokenFile:
             kept = [token for token in tokens if token.name != name]
             if len(kept) == len(tokens):
                 raise NotFound(f"there is no token {name!r}", hint="kiwi serve token list")
-            self._write(kept)
+            write_json(self._path, [asdict(token) for token in kept])
 
     def role_of(self, value: str) -> tuple[Role, str]:
         """Return the role of a token and its name; no role where it is none of these."""
         digest = _digest(value)
         found = (token for token in self.all() if hmac.compare_digest(token.sha256, digest))
         return next(((Role[token.role.upper()], token.name) for token in found), (Role.NONE, ""))
-
-    def _write(self, tokens: Sequence[Token]) -> None:
-        write_json(self._path, [asdict(token) for token in tokens])
 
     def _locked(self) -> AbstractContextManager[object]:
         busy = StoreBusy("the tokens are in use", hint="run it again when the other command has ended")
@@ -210,11 +208,10 @@ class AccessControl:
     admin_pages: Collection[str] = ("/add",)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        scope.setdefault("state", {}).update(role=Role.ADMIN, caller="the Unix socket")
-        if (scope.get("server") or ("", 0))[1] is None:  # the Unix socket has no port
+        is_http = scope["type"] == "http"
+        if is_http:
+            scope.setdefault("state", {}).update(role=Role.ADMIN, caller="the Unix socket")
+        if not is_http or (scope.get("server") or ("", 0))[1] is None:  # the Unix socket has no port
             await self.app(scope, receive, send)
             return
         answer = self._refusal(HTTPConnection(scope)) or self._login(HTTPConnection(scope), scope["method"])

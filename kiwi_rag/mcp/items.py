@@ -26,21 +26,15 @@ from kiwi_rag.usecases.status import collect_status
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 
-_SOURCE = text("Tiers; local: project and user.", enum=list(SOURCES))
 _REF = text("[type:]item_id[@version][@tier], as directive:acme/deploy@1.2.0@registry.", minLength=1, maxLength=500)
 
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("The task in plain words; identifiers too.", minLength=1, maxLength=10_000),
-    "source": _SOURCE,
-    "item_type": text("", enum=_TYPES),
-    "category": text("", maxLength=200),
-    "author": text("", maxLength=200),
-    "tags": texts("Items with all of them."),
-    "namespace": text("First segment of ids.", maxLength=200),
-    "signer": text("Principal or key id.", maxLength=200),
-    "since": text("Signed since, ISO 8601, UTC.", maxLength=40),
-    **pagination.SEARCH_INPUTS,
-}
+    "source": text("Tiers; local: project and user.", enum=list(SOURCES)), "item_type": text("", enum=_TYPES),
+    "category": text("", maxLength=200), "author": text("", maxLength=200), "tags": texts("Items with all of them."),
+    "namespace": text("First segment of ids.", maxLength=200), "signer": text("Principal or key id.", maxLength=200),
+    "since": text("Signed since, ISO 8601, UTC.", maxLength=40), **pagination.SEARCH_INPUTS,
+}  # fmt: skip
 _GET_INPUTS: dict[str, Schema] = {
     "ref": _REF, "source": text("Of a ref without tier.", maxLength=20),
     "max_tokens": budget(8_000), "continuation": pagination.CONTINUATION,

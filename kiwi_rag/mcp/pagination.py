@@ -16,12 +16,9 @@ from kiwi_rag.render.hits import explanation_json
 
 CONTINUATION = text("Of the last answer.", default="", maxLength=200)
 SEARCH_INPUTS: dict[str, Schema] = {
-    "limit": number("integer", 1, 50, "", default=5),
-    "max_tokens": budget(4_000),
-    "continuation": CONTINUATION,
-    "alpha": number("number", 0, 1, "0: by words, 1: by meaning."),
-    "explain": flag("Explain scores."),
-}
+    "limit": number("integer", 1, 50, "", default=5), "max_tokens": budget(4_000), "continuation": CONTINUATION,
+    "alpha": number("number", 0, 1, "0: by words, 1: by meaning."), "explain": flag("Explain scores."),
+}  # fmt: skip
 """Arguments of every search."""
 _OF_AN_ANSWER = {"continuation", "max_tokens", "explain"}
 

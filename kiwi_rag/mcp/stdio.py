@@ -94,9 +94,7 @@ class StdioStreams:
         self._reader: BinaryIO = os.fdopen(os.dup(0), "rb")
         self._writer: BinaryIO = os.fdopen(os.dup(1), "wb")
         # A library that prints would break the protocol, and one that reads would take the client's messages.
-        empty = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(empty, 0)
-        os.close(empty)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
         self._answered_id: str | int | None = None
         self._deliver: Future[Callable[[bytes], object]] = Future()

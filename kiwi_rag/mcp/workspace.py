@@ -26,13 +26,11 @@ from kiwi_rag.usecases.status import collect_workspace_status
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("Plain words; identifiers and operations too.", minLength=1, maxLength=10_000),
     "file_type": text("A type that workspace_index_stats lists.", enum=list(FILE_TYPES)),
-    "service": text("As svc-check-in.", maxLength=200),
-    "domain": text("", maxLength=200),
+    "service": text("As svc-check-in.", maxLength=200), "domain": text("", maxLength=200),
     "path": text("File, folder, or pattern with *.", maxLength=1_024),
     "since": text("Indexed since, ISO 8601, UTC.", maxLength=40),
-    "per_file": number("integer", 0, 50, "Hits of one file; 0: any number.", default=2),
-    **pagination.SEARCH_INPUTS,
-}
+    "per_file": number("integer", 0, 50, "Hits of one file; 0: any number.", default=2), **pagination.SEARCH_INPUTS,
+}  # fmt: skip
 _MARKDOWN = _SEARCH_INPUTS.keys() - {"file_type", "service", "domain"}
 _MARKDOWN_INPUTS = undescribed({name: schema for name, schema in _SEARCH_INPUTS.items() if name in _MARKDOWN})
 _HITS = (

@@ -31,8 +31,7 @@ def place(hit: SearchResult) -> str:
 
 def title_of(hit: SearchResult) -> str:
     """Return the title of an item or a document, else the name of the item or file."""
-    name = hit.ref.item_id.rpartition("/")[2]
-    return one_line(str(hit.metadata.get("title") or hit.metadata.get("name") or name))
+    return one_line(str(hit.metadata.get("title") or hit.metadata.get("name") or hit.ref.item_id.rpartition("/")[2]))
 
 
 def titles_of(hit: SearchResult) -> list[str]:

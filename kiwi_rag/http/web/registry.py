@@ -155,7 +155,6 @@ class Registry(PageGroup):
         confirm(form, f"Stop trusting the key {signer.key_id[:16]}… of {signer.principal}? {loss}.", "Stop trusting it")
         trust.remove_signer(self._app, signer.key_id)
         again = f"To trust it again, enter its public key below: {signer.public_key.hex()}"
-        again = f"To trust it again, enter its public key below: {signer.public_key.hex()}"
         if signer.key_id in self._app.trust.by_key:
             again = "The trust file of this project, which you have pinned, still has it."
         return Done(PATH, f"The key of {signer.principal} was removed from your trust file. {again}")

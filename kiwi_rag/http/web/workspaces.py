@@ -106,14 +106,14 @@ class Workspaces:
         """Show this folder's workspace from now on."""
         if not root.is_dir():
             raise NotFound(f"{root} is not a folder", hint="choose another one")
-        self._write([*dict.fromkeys([*self._added(), root.resolve()])])
+        write_json(self._file, [*dict.fromkeys(map(str, [*self._added(), root.resolve()]))])
 
     def remove(self, root: Path) -> None:
         """Show it no longer; its index is kept."""
         left = [one for one in self._added() if one != root]
         if len(left) == len(self._added()):
             raise UsageError(f"{root} was not added here", hint="the service was started in it; start it elsewhere")
-        self._write(left)
+        write_json(self._file, [*map(str, left)])
 
     async def aclose(self) -> None:
         """Close all that were opened."""
@@ -129,9 +129,6 @@ class Workspaces:
             return self._read[1]
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"{self._file} is not a list of folders", hint=f"rm {self._file}") from error
-
-    def _write(self, roots: Sequence[Path]) -> None:
-        write_json(self._file, [str(one) for one in roots])
 
 
 class Sources(PageGroup):
