@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import sys
@@ -22,7 +21,6 @@ from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations import ai_clients
 from kiwi_rag.integrations.ai_clients import CLIENTS, TOOLSETS, Client, ClientEnvironment, plan_setup
 from kiwi_rag.integrations.client_files import Backups, FileChange
-from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.services import Services
 from kiwi_rag.storage.atomic import create_file
@@ -146,8 +144,7 @@ _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
 @command(epilog="Example: kiwi status")
 async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
-    service = await asyncio.to_thread(client.state, run_folder(session.environment()))
-    data = await collect_status(app, service)
+    data = await collect_status(app)
     session.print_data(data, render.status_lines(data))
     session.notify("" if session.as_json else render.status_notice(data))
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE

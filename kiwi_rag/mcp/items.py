@@ -9,10 +9,8 @@ from typing import Any
 
 from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.config import process_environment
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest.publication import Outcome, Published
-from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
@@ -139,8 +137,7 @@ async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _r
 @tool("State of Kiwi", {}, "tiers errors model cache service project trusted_signers writable")
 async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return what each tier contains, the model, problems and last errors."""
-    service = await asyncio.to_thread(client.state, run_folder(process_environment()))
-    data = {**await collect_status(context.app, service), "writable": context.allow_write}
+    data = {**await collect_status(context.app), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
     return Answer(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 

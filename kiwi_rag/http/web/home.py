@@ -15,11 +15,9 @@ from typing import Any, ClassVar, Literal
 
 from starlette.requests import Request
 
-from kiwi_rag.config import process_environment
 from kiwi_rag.errors import ConfigError, NotFound, UsageError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
 from kiwi_rag.http.web.workspaces import workspace_rows
-from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import check_principal
@@ -49,8 +47,7 @@ class Home(PageGroup):
 
     async def home(self, _request: Request) -> Page:
         """Show the collections, what needs attention, and the search box."""
-        service = await asyncio.to_thread(client.state, run_folder(process_environment()))
-        status = await collect_status(self._app, service)
+        status = await collect_status(self._app)
         attention = [(row["tier"], one) for row in status["tiers"] for one in str(row["problems"]).split("; ") if one]
         if problem := status["model"]["problem"]:
             attention.append(("model", f"{problem}: kiwi doctor"))

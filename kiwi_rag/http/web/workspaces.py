@@ -29,7 +29,7 @@ from kiwi_rag.sources.library.record import PATH
 from kiwi_rag.storage.atomic import write_json
 from kiwi_rag.storage.safe_open import read_optional
 from kiwi_rag.usecases.index_history import read_history
-from kiwi_rag.usecases.status import collect_status, collect_workspace_status, index_row
+from kiwi_rag.usecases.status import collect_workspace_status, index_row, item_rows
 
 _MAX_BYTES = 1 << 20
 Row = dict[str, Any]
@@ -136,9 +136,8 @@ class Sources(PageGroup):
 
     async def show(self, _request: Request) -> Page:
         """Show each workspace and tier with its counts, model, last run and commit."""
-        tiers = (await collect_status(self._app, {}))["tiers"]
         rows = await workspace_rows(self._context, self._workspaces)
-        return Page("sources.html", {"rows": rows, "tiers": [row for row in tiers if row["tier"] != "workspace"]})
+        return Page("sources.html", {"rows": rows, "tiers": await item_rows(self._app)})
 
     async def remove(self, form: Form) -> Done:
         """Show a workspace no longer; its index is kept."""
