@@ -33,6 +33,7 @@ from kiwi_rag.http.web.workspaces import Sources, Workspaces
 from kiwi_rag.mcp.context import ServerContext
 
 GROUPS: tuple[type[PageGroup], ...] = (Home, Items, Registry, Search, Stores, Indexing, Sources)
+"""The groups whose pages are served; a new group is added here."""
 _Answer = Callable[[Request], Awaitable[Response]]
 _UNRECORDED = "The audit record of this form could not be written. Look whether the form was carried out."
 _PROGRAMS = ("/api/", "/mcp", "/static/")
