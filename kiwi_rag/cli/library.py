@@ -11,13 +11,16 @@ from typing import Any
 import click
 
 from kiwi_rag import render
+from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import Group, Session, ask_passphrase, confirm, option
-from kiwi_rag.cli.workspace import FILE_TYPE, PATH, WorkspaceCommand, search_documents, search_options, update_index
+from kiwi_rag.cli.workspace import FILE_TYPE, PATH, WorkspaceCommand, update_index
 from kiwi_rag.consent import ASK
-from kiwi_rag.render import agents
+from kiwi_rag.model import SearchQuery
+from kiwi_rag.render import agents, hits
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
 from kiwi_rag.sources.library.record import Library
+from kiwi_rag.usecases import filters_of
 from kiwi_rag.usecases.library import Addition, collect_library_status
 from kiwi_rag.usecases.library_docs import MIN_TOKENS, get_docs
 
@@ -149,11 +152,20 @@ async def remove(session: Session, _app: Services, libraries: Libraries, library
 @click.argument("query", nargs=-1, required=True)
 @FILE_TYPE
 @PATH
-@search_options
-async def search(session: Session, app: Services, libraries: Libraries, library_id: str, **given: Any) -> int:
+@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
+@option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
+@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
+@option("--explain", is_flag=True, help="Show how each score was computed.")
+@option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
+async def search(
+    session: Session, app: Services, libraries: Libraries, library_id: str, query: tuple[str, ...], per_file: int,
+    alpha: float | None, explain: bool, form: str, **given: Any,
+) -> int:  # fmt: skip
     """Find passages of a library's documentation by meaning and by words. Each is verified before it is shown."""
+    ranking: dict[str, Any] = {"limit": app.settings.limit, "alpha": alpha, "per_file": per_file}
     with libraries.scope(find_library(session, libraries, library_id)) as index:
-        return await search_documents(session, app, index, given, index.index_command)
+        reply = await index.search(SearchQuery(" ".join(query), filters=filters_of(given), **ranking))
+        return show_reply(session, reply, hits.documents_json(reply), form, explain, index.index_command)
 
 
 @library.command("get", epilog='Example: kiwi library get vite "configure a proxy" --tokens 3000')

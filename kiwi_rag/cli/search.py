@@ -44,9 +44,6 @@ def _weights(value: str) -> FusionWeights:
 
 
 WEIGHTS = option("--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help="Fusion weights. Default: tuned ones.")
-LIMIT = option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-ALPHA = option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
-EXPLAIN = option("--explain", is_flag=True, help="Show how each score was computed.")
 
 
 @command(epilog='Example: kiwi search "undo a bad release" --source all --type directive --limit 5')
@@ -59,12 +56,12 @@ EXPLAIN = option("--explain", is_flag=True, help="Show how each score was comput
 @NAMESPACE
 @option("--signer", default="", help="Only items signed by this principal or key id.")
 @option("--since", type=TIME, help="Only items signed since this time, UTC.")
-@LIMIT
-@ALPHA
+@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
+@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
 @WEIGHTS
 @option("--fusion", choices=get_args(FusionMethod), default="convex", help="Combine scores (convex) or ranks (rrf).")
 @option("--per-signer", type=_cap, metavar="N|off", help="Most hits of one signer.")
-@EXPLAIN
+@option("--explain", is_flag=True, help="Show how each score was computed.")
 @option("--format", "form", choices=("text", "json", "jsonl", "md", "paths"), default="text")
 def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str, **given: Any) -> int:
     """Find items by meaning and by words. Every hit is verified before it is shown."""

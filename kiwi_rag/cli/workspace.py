@@ -15,13 +15,13 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.items import old_index_notice
-from kiwi_rag.cli.search import ALPHA, EXPLAIN, LIMIT, show_reply
+from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Session, ask_passphrase, option
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.ingest.sync import Callbacks
-from kiwi_rag.model import SearchQuery
+from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import counted, hits
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
@@ -196,36 +196,50 @@ def _list(session: Session, report: SyncReport) -> None:
 
 
 def search_options(function: Any) -> Any:
-    """Add the options of a search in documents, which `search_documents` reads."""
-    per_file = option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
-    form = option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
-    return LIMIT(per_file(ALPHA(EXPLAIN(form(function)))))
+    """Give a command what a search of documents takes: the query, filters, ranking, and how hits are shown."""
+    for add in reversed(_SEARCH_OPTIONS):
+        function = add(function)
+    return function
 
 
-async def search_documents(
-    session: Session, app: Services, index: DocumentIndex, given: Mapping[str, Any], update: str
+_SEARCH_OPTIONS = (
+    click.argument("query", nargs=-1, required=True),
+    FILE_TYPE,
+    PATH,
+    option("--limit", "-n", type=int, help="Number of hits to show. Default: 10."),
+    option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit."),
+    option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only)."),
+    option("--explain", is_flag=True, help="Show how each score was computed."),
+    option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text"),
+)
+
+
+async def show_search(  # what a search of documents takes
+    session: Session, app: Services, index: DocumentIndex, filters: Filters, given: Mapping[str, Any], update: str
 ) -> int:
-    """Search an index and print the reply; `update` is the command that brings it up to date."""
-    ranking: dict[str, Any] = {"limit": app.settings.limit, "alpha": given["alpha"], "per_file": given["per_file"]}
-    query = SearchQuery(" ".join(given["query"]), filters=filters_of(given), **ranking)
-    reply = await index.search(query, update)
+    """Search an index as `search_options` say, and show the hits; return the exit code.
+
+    `update` is the command that brings the index up to date.
+    """
+    ranking = {"limit": app.settings.limit, "alpha": given["alpha"], "per_file": given["per_file"]}
+    reply = await index.search(SearchQuery(" ".join(given["query"]), filters=filters, **ranking), update)
     return show_reply(session, reply, hits.documents_json(reply), given["form"], given["explain"], update)
 
 
 @workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
-@click.argument("query", nargs=-1, required=True)
 @option("--root", type=FOLDER, help="Root folder of the workspace. Default: this project.")
-@FILE_TYPE
 @SERVICE
 @DOMAIN
-@PATH
 @option("--since", type=TIME, help="Only files indexed since this time, UTC.")
-@search_options
 @STORE
+@search_options
 async def search(session: Session, app: Services, opened: Workspace, **given: Any) -> int:
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
-    given["path"] = opened.config.resolve_search_path(given["path"], app.cwd)
-    return await search_documents(session, app, opened, given, session.index_command)
+    return await show_search(session, app, opened, _filters(app, opened, given), given, session.index_command)
+
+
+def _filters(app: Services, opened: Workspace, given: Mapping[str, Any]) -> Filters:
+    return filters_of({**given, "path": opened.config.resolve_search_path(given["path"] or "", app.cwd)})
 
 
 @workspace.command("list", epilog="Example: kiwi workspace list --file-type adr")
@@ -235,10 +249,10 @@ async def search(session: Session, app: Services, opened: Workspace, **given: An
 @DOMAIN
 @PATH
 @STORE
-async def list_documents(session: Session, app: Services, opened: Workspace, path: str, **given: str | None) -> int:
+async def list_documents(session: Session, app: Services, opened: Workspace, **given: str | None) -> int:
     """List the indexed documents with type, service, domain and title."""
-    tier, path = opened.indexed_tier(session.index_command), opened.config.resolve_search_path(path, app.cwd)
-    rows, refused = await items.list_documents(tier, filters_of({**given, "path": path}))
+    tier = opened.indexed_tier(session.index_command)
+    rows, refused = await items.list_documents(tier, _filters(app, opened, given))
     session.print_data(rows, map(_line, rows))
     none = "" if rows or refused else "no document matches; kiwi workspace stats shows what is indexed"
     failed = f"not listed, because of a failed verification: {counted(refused, 'documents')}"
