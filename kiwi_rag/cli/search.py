@@ -218,7 +218,9 @@ def diff(session: Session, before: Path, after: Path, metric: str, methods: tupl
     pair = (methods[0], methods[-1]) if methods else ("hybrid", "hybrid")
     found = runs.compare(runs.read(before), runs.read(after), metric, pair)
     session.print_data(asdict(found), runs.comparison_lines(found, limit))
-    if not session.as_json:
-        unmatched = f"left out, in one run only or judged differently: {counted(found.unmatched, 'queries')}"
-        differs = f"the runs also differ in: {', '.join(found.differs)}"
-        session.notify(differs if found.differs else "", unmatched if found.unmatched else "")
+    if session.as_json:
+        return
+    if found.differs:
+        session.notify(f"the runs also differ in: {', '.join(found.differs)}")
+    if found.unmatched:
+        session.notify(f"left out, in one run only or judged differently: {counted(found.unmatched, 'queries')}")

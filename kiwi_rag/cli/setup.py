@@ -38,7 +38,9 @@ Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project
 @click.argument("name", type=click.Choice(list(CLIENTS)))
 @option("--project", is_flag=True, help="Change this project's files, which the team shares, not your own.")
 @option("--tasks", is_flag=True, help="Only with vscode: add tasks to the project that index and watch the workspace.")
-@option("--toolsets", default="", help=f"Toolsets, comma-separated. Default: {TOOLSETS}, in a project documents too.")
+@option(
+    "--toolsets", default="", help=f"Toolsets, separated by commas. Default: {TOOLSETS}, in a project documents too."
+)
 @option("--remove", is_flag=True, help="Remove what kiwi setup added.")
 @option("--dry-run", is_flag=True, help="Print the changes as a unified diff; write nothing.")
 def setup(session: Session, name: str, project: bool, tasks: bool, toolsets: str, remove: bool, dry_run: bool) -> None:
@@ -47,14 +49,15 @@ def setup(session: Session, name: str, project: bool, tasks: bool, toolsets: str
 
     known, toolsets = CLIENTS[name], ",".join(parse_names(toolsets)) if toolsets else ""
     if tasks and name != "vscode":
-        raise UsageError(f"--tasks works with vscode only, not with {known.title}", hint="kiwi setup vscode --tasks")
-    folder, environ = _project(session, known, needed=project, anywhere=tasks), process_environment()
-    backups = Backups(home_of(environ) / "clients")
+        hint = "kiwi setup vscode --tasks"
+        raise UsageError(f"--tasks works with vscode only, not with {known.title}", hint=hint)
+    project_folder = _project(session, known, needed=project, anywhere=tasks)
+    environment = ClientEnvironment(Path.home(), project_folder, sys.platform, process_environment())
+    backups = Backups(home_of(process_environment()) / "clients")
     with nullcontext() if dry_run else backups.locked():
-        if tasks and folder:
-            plan = ai_clients.plan_tasks(folder, backups, remove=remove)
+        if tasks and project_folder:
+            plan = ai_clients.plan_tasks(project_folder, backups, remove=remove)
         else:
-            environment = ClientEnvironment(Path.home(), folder, sys.platform, environ)
             plan = plan_setup(known, environment, backups, project=project, remove=remove, toolsets=toolsets)
         for change in () if dry_run else plan:
             change.apply(0o644 if project or tasks else 0o600)
