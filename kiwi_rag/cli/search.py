@@ -140,8 +140,8 @@ def evaluate() -> None:
 @option("--alpha", type=float, help="Weight of the vector leg in the method hybrid. Default: the tuned weight.")
 @option("--out", type=_FILE, help="Write the run, with the results of each query, as JSON.")
 def run(
-    session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool, out: Path | None,
-    weights: FusionWeights | None, **flags: Any,
+    session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool,
+    weights: FusionWeights | None, out: Path | None, **flags: Any,
 ) -> int:  # fmt: skip
     """Measure nDCG@10, recall@k, hit@3 and MRR@10 of grep, BM25, vectors, RRF and hybrid.
 
@@ -187,9 +187,9 @@ async def _measure(
 def _warn(session: Session, done: Run) -> int:
     """Print what makes the figures lower than they could be; return the exit code."""
     dataset, missing = done.about["dataset"], done.about["missing"]
-    left_out = f"left out: {counted(dataset['left_out'], 'queries')} for which nothing is judged relevant"
-    queries = f"{counted(len(done.queries), 'queries')} of {dataset['name']}"
-    session.notify(queries, left_out if dataset["left_out"] else "")
+    session.notify(f"{counted(len(done.queries), 'queries')} of {dataset['name']}")
+    if dataset["left_out"]:
+        session.notify(f"left out: {counted(dataset['left_out'], 'queries')} for which nothing is judged relevant")
     if missing:
         names = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
         session.notify(f"warning: not in any searched tier: {counted(len(missing), 'judged items')}: {names}")

@@ -18,14 +18,13 @@ NAMED = 3
 """Copies of a hit that its text names; its JSON lists more."""
 
 
-def is_document(hit: SearchResult) -> bool:
-    """Whether a hit is a passage of a document, not an item."""
+def _is_document(hit: SearchResult) -> bool:
     return hit.ref.item_type is ItemType.DOCUMENT
 
 
 def place(hit: SearchResult) -> str:
     """Return ``path:line``; for an item without a path, or whose file has changed, its address and line."""
-    path = "" if hit.state.changed and not is_document(hit) else safe(hit.path)
+    path = "" if hit.state.changed and not _is_document(hit) else safe(hit.path)
     return f"{path or f'{hit.ref}@{hit.tier}'}:{hit.passage.start_line}"
 
 
@@ -47,7 +46,7 @@ def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False, w
     """
     lines, weights = [], term_weights(reply)
     for rank, hit in enumerate(reply.hits, start=1):
-        head, above, below = (_document_rows if is_document(hit) else _item_rows)(hit, explain)
+        head, above, below = (_document_rows if _is_document(hit) else _item_rows)(hit, explain)
         lines += fold(head, width, style, first=f"{rank:>2}. ")
         lines += [line for row in above for line in fold([row], width, style)]
         lines += [INDENT + line for line in excerpt(hit.passage.text, weights, width, style, titles_of(hit))]
@@ -105,7 +104,7 @@ def _reply_json(reply: SearchReply, hits: _Hits) -> dict[str, Any]:
 def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     """Return one hit, JSON-ready."""
     return {
-        "rank": rank, "title": title_of(hit), **(_document_json(hit) if is_document(hit) else _item_json(hit)),
+        "rank": rank, "title": title_of(hit), **(_document_json(hit) if _is_document(hit) else _item_json(hit)),
         "signer": hit.principal, "score": round(hit.score, 6), "parts": _rounded(hit.parts),
         **attributes(hit, "key_id", "digest", "path", "duplicates", "more_duplicates"),
         "chunk_index": hit.passage.ordinal, "total_chunks": hit.passages or None,  # not every store says
@@ -173,7 +172,7 @@ def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_
         no_longer = "that was found no longer exists" if len(reply.gone) == 1 else "that were found no longer exist"
         lines.append(f"{counted(len(reply.gone), 'files')} {no_longer}: {update}")
     if changed is None:
-        count = len({hit.path for hit in reply.hits if hit.state.changed and is_document(hit)})
+        count = len({hit.path for hit in reply.hits if hit.state.changed and _is_document(hit)})
         changed = f"{counted(count, 'files')} changed since the last index run" if count else ""
     lines += [f"{changed}: {update}"] if changed else []
     return [safe(line) for line in [*lines, *([] if reply.hits else _nothing_found(reply))]]

@@ -30,7 +30,7 @@ from kiwi_rag.errors import ConfigError, ConsentRequired, KiwiError, NotFound
 from kiwi_rag.formats.documents import FILE_TYPES
 from kiwi_rag.http.web.home import note_choice
 from kiwi_rag.http.web.page import KEPT_NOTES, MARK_BEGIN, MARK_END, Done, Form, Page, PageGroup, confirm
-from kiwi_rag.model import ITEM_TYPES, SearchQuery, SearchReply, SearchResult
+from kiwi_rag.model import ITEM_TYPES, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.registry import server
 from kiwi_rag.render import agents, hits
 from kiwi_rag.render.layout import excerpt
@@ -320,7 +320,7 @@ def _shown(
 ) -> dict[str, Any]:
     """Return what a template shows of one hit beside its JSON."""
     alone = replace(reply, hits=(hit,), refused=(), corrections={}, close=None)
-    page = agents.documents_page if hits.is_document(hit) else agents.hits_page
+    page = agents.documents_page if hit.ref.item_type is ItemType.DOCUMENT else agents.hits_page
     return {
         "key": (hit.address, hit.passage.ordinal), "ref": str(hit.ref), "place": hits.place(hit),
         "lines": excerpt(hit.passage.text, terms, SNIPPET_COLUMNS, _mark, hits.titles_of(hit)),
@@ -346,7 +346,7 @@ def editor_address(root: Path | None, path: str, line: int) -> str:
 def _values_of(hit: SearchResult, root: Path | None) -> dict[str, str]:
     """Return the values of a hit that a search can be narrowed to, by the names of the fields."""
     about = {name: str(hit.metadata.get(name, "")) for name in ("category", "author", "service", "domain")}
-    if hits.is_document(hit):
+    if hit.ref.item_type is ItemType.DOCUMENT:
         folder = hit.path.partition("/")[0] if "/" in hit.path else ""
         return {**about, "scope": str(root or ""), "kind": str(hit.metadata.get("file_type", "")), "path": folder}
     own = {"scope": hit.tier, "kind": hit.ref.item_type.value, "namespace": hit.ref.namespace, "signer": hit.principal}
