@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.items import report_old_index
+from kiwi_rag.cli.items import old_index_notice
 from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Session, ask_passphrase, option
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
@@ -96,14 +96,13 @@ async def index(
     stopped and run again. Exit code 3: some files could not be indexed; they are listed.
     """
     if rebuild and files:
-        message = "--rebuild and --file exclude each other: --rebuild empties the whole index"
-        raise UsageError(message, hint="give one of them")
+        hint = "give one of them: --rebuild empties the whole index"
+        raise UsageError("--rebuild and --file exclude each other", hint=hint)
     writer = await opened.writer(ask_passphrase, rebuild=rebuild)
     paths = [opened.config.relative_path(file) for file in files] or None
-    if outer := opened.outer:
-        root = opened.config.root.resolve()
-        session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
-    report_old_index(session, opened.old_catalog)
+    outer, root = opened.outer, opened.config.root.resolve()
+    nested = f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
+    session.notify(nested if outer else "", old_index_notice(opened.old_catalog))
     return await update_index(session, app, opened, writer, paths, prune=prune, rebuild=rebuild)
 
 
@@ -121,8 +120,7 @@ async def update_index(
     ):
         begin = planned if session.shows_progress else partial(_progress_lines, session)
         embedding = partial(begin, stage="vectors", unit="passages")
-        callbacks = Callbacks(begin, embedding=embedding, report=lambda: report)
-        await index.update(writer, paths, callbacks, prune=prune)
+        await index.update(writer, paths, Callbacks(begin, embedding=embedding, report=lambda: report), prune=prune)
     return _report(session, app, index, report)
 
 
@@ -189,13 +187,10 @@ def _report(session: Session, app: Services, index: DocumentIndex, report: SyncR
 
 def _list(session: Session, report: SyncReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
-    rows = [(f"{kind:<8} {where}: {message}", hint) for kind, where, message, hint in report.findings]
-    lines = [f"{text} ({hint})" if hint else text for text, hint in rows]
+    lines = [f"{kind:<8} {place}: {text}{f' ({hint})' if hint else ''}" for kind, place, text, hint in report.findings]
     shown = lines if session.verbose else lines[:MAX_LISTED]
-    for line in shown:
-        session.notify(line)
-    if len(lines) > len(shown):
-        session.notify(f"{len(lines) - len(shown)} more; --verbose lists all")
+    more = len(lines) - len(shown)
+    session.notify(*shown, f"{more} more; --verbose lists all" if more else "")
 
 
 def search_options(function: Any) -> Any:
@@ -257,10 +252,9 @@ async def list_documents(session: Session, app: Services, opened: Workspace, **g
     tier = opened.indexed_tier(session.index_command)
     rows, refused = await items.list_documents(tier, _filters(app, opened, given))
     session.print_data(rows, map(_line, rows))
-    if not rows and not refused:
-        session.notify("no document matches; kiwi workspace stats shows what is indexed")
-    if refused:
-        session.notify(f"not listed, because of a failed verification: {counted(refused, 'documents')}")
+    none = "" if rows or refused else "no document matches; kiwi workspace stats shows what is indexed"
+    failed = f"not listed, because of a failed verification: {counted(refused, 'documents')}"
+    session.notify(none, failed if refused else "")
     return PARTLY if refused else DONE
 
 
@@ -299,29 +293,21 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
     plan.apply()
     if remove:
         git_hooks.remove_run_files(plan.repository)
-    _report_hooks(session, plan)
-    if not remove and not plan.is_empty:
-        _print_next_steps(session, plan, workspace)
-
-
-def _report_hooks(session: Session, plan: HookPlan) -> None:
-    from kiwi_rag.integrations.git_hooks import FOLDER
-
-    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
-    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]}, ())
-    lines = [*map(str, plan.changes)]
-    if plan.hooks_path is not None:
-        lines.append(f"set core.hooksPath to {FOLDER}" if plan.hooks_path else "unset core.hooksPath")
-    lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
-    session.notify("\n".join(lines) or "nothing to change")
-
-
-def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None:
-    from kiwi_rag.integrations.git_hooks import FOLDER
-
+    _report_hooks(session, plan, git_hooks.FOLDER)
+    if remove or plan.is_empty:
+        return
     if not (workspace / PROJECT_FOLDER).is_dir():
         session.notify(f"the hooks update an existing index only; create it with: kiwi workspace index {workspace}")
-    if shutil.which("kiwi") is None:
-        session.notify("kiwi is not on your PATH, so the hooks have no effect until it is")
+    session.notify("" if shutil.which("kiwi") else "kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
-        session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")
+        session.notify(f"next: git add {git_hooks.FOLDER}; after cloning the repository run kiwi workspace hooks once")
+
+
+def _report_hooks(session: Session, plan: HookPlan, folder: str) -> None:
+    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
+    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]})
+    lines = [*map(str, plan.changes)]
+    if plan.hooks_path is not None:
+        lines.append(f"set core.hooksPath to {folder}" if plan.hooks_path else "unset core.hooksPath")
+    lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
+    session.notify(*lines or ["nothing to change"])

@@ -19,8 +19,10 @@ from typing import Any
 
 from kiwi_rag import render
 from kiwi_rag.collection import Collection
+from kiwi_rag.config import process_environment
 from kiwi_rag.errors import EmbeddingError, KiwiError, MalformedEnvelope, RegistryError
 from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model import Filters, StoredItem, sha256_hex
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.search.state import find_version_conflicts
@@ -45,22 +47,25 @@ HISTORY_BYTES = 1 << 18
 """Size of the history from which it is moved aside: about 800 runs."""
 
 
-async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of tiers, model, cache, last errors and service, JSON-ready. Starts and loads nothing.
-
-    `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
-    """
-    local = [await index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
+async def collect_status(app: Services) -> dict[str, Any]:
+    """Return the state of tiers, model, cache, last errors and local service, JSON-ready. Starts and loads nothing."""
+    *local, registry = await item_rows(app)
     errors = await asyncio.to_thread(read_last_errors, app.user_dir, MAX_ERRORS)
     return {
-        "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
+        "tiers": [*local, *await _workspace_rows(app), registry],
         "model": model_state(app),
         "cache": await asyncio.to_thread(cache_state, app),
         "errors": [_error_row(record) for record in errors],
-        "service": dict(service),
+        "service": await asyncio.to_thread(client.state, run_folder(process_environment())),
         "project": str(app.project_dir or ""),
         "trusted_signers": len(app.trust.signers),
     }
+
+
+async def item_rows(app: Services) -> list[dict[str, Any]]:
+    """Return the state of the items of each tier, JSON-ready; the registry's is last."""
+    local = [await index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
+    return [*local, await _registry_row(app)]
 
 
 def model_state(app: Services) -> dict[str, Any]:
