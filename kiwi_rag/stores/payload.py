@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 from uuid import UUID, uuid5
@@ -136,26 +136,26 @@ def filtered_fields(admission: Admission) -> dict[str, Any]:
     }
 
 
-def filter_conditions(filters: Filters, server: Any) -> list[Any]:
-    """Return the conditions of filters, except for a path with wildcards, which each server has in another way.
+def conditions(
+    kind: str, filters: Filters, values: dict[str, str]
+) -> Iterator[tuple[Sequence[str], Sequence[str] | datetime]]:
+    """Yield what holds for points of a kind that have some values and pass filters, except for a path with wildcards.
 
-    `server` is the module with a server's ``equals(field, value)``, ``one_of(field, values)``, ``any_of(conditions)``
-    and ``at_least(field, moment)``.
+    Each is some fields, of which one has, or contains, one of some values; with a time, it is not before that.
     """
-    names = ("category", "author", "namespace", "service", "domain")
-    texts = {"item_type": filters.item_type.value if filters.item_type else ""}
-    texts |= {name: getattr(filters, name) for name in names}
-    every = [server.equals(name, text) for name, text in texts.items() if text]
-    every += [server.one_of("file_type", filters.file_types)] if filters.file_types else []
-    every += [server.equals("tags", tag) for tag in sorted(set(filters.tags))]
+    wanted = {"item_type": filters.item_type.value if filters.item_type else ""}
+    wanted |= {name: getattr(filters, name) for name in ("category", "author", "namespace", "service", "domain")}
+    wanted = {name: value for name, value in wanted.items() if value}
+    yield from (([name], [value]) for name, value in ({"kind": kind} | values | wanted).items())
+    if filters.file_types:
+        yield ["file_type"], filters.file_types
+    yield from ((["tags"], [tag]) for tag in sorted(set(filters.tags)))
     if (path := filters.path.rstrip("/")) and not path_pattern(filters):
-        every.append(server.any_of([server.equals("item_id", path), server.equals("folders", path)]))
+        yield ["item_id", "folders"], [path]
     if filters.signer:
-        every.append(server.any_of([server.equals(name, filters.signer) for name in ("principal", "key_id")]))
+        yield ["principal", "key_id"], [filters.signer]
     if filters.since:
-        since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
-        every.append(server.at_least("signed_at", since))
-    return every
+        yield ["signed_at"], filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -33,6 +32,17 @@ from kiwi_rag.symbols import passage_terms
 
 DENSE = "dense"
 WORDS = "words"
+PARTITION = "partition"
+_KEYWORDS = (
+    "kind", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags", "principal",
+    "key_id", "file_type", "service", "domain", "terms",
+)  # fmt: skip
+INDEXES: Mapping[str, str] = {
+    **dict.fromkeys(_KEYWORDS, "keyword"),
+    **dict.fromkeys(("turn", "length", "of"), "integer"),
+    **dict.fromkeys(("signed_at", "at"), "datetime"),
+}
+"""Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
 _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
@@ -67,24 +77,10 @@ def _term_weights(frequencies: Mapping[str, int], length: int) -> dict[int, floa
     return {sparse_index(term): tf * (K1 + 1) / (tf + norm) for term, tf in frequencies.items()}
 
 
-def equals(field: str, value: str | int) -> models.FieldCondition:
-    """Return the condition that a field has a value, or that a list of values contains it."""
-    return models.FieldCondition(key=field, match=models.MatchValue(value=value))
-
-
-def one_of(field: str, values: Sequence[str]) -> models.FieldCondition:
-    """Return the condition that a field has one of some values; without values, one that nothing meets."""
-    return models.FieldCondition(key=field, match=models.MatchAny(any=list(values) or [""]))
-
-
-def any_of(conditions: list[Any]) -> models.Filter:
-    """Return the condition that one of several is met."""
-    return models.Filter(should=conditions)
-
-
-def at_least(field: str, moment: datetime) -> models.FieldCondition:
-    """Return the condition that a time is not before another one."""
-    return models.FieldCondition(key=field, range=models.DatetimeRange(gte=moment))
+def matches(field: str, *values: Any) -> models.FieldCondition:
+    """Return the condition that a field has, or contains, one of some values; without values, nothing meets it."""
+    match = models.MatchValue(value=values[0]) if len(values) == 1 else models.MatchAny(any=list(values) or [""])
+    return models.FieldCondition(key=field, match=match)
 
 
 def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
@@ -93,9 +89,14 @@ def points_of(kind: str, filters: Filters | None = None, *others: Any, **values:
     Heads and passages are filtered alike. Of a path's pattern only its folder is a condition.
     """
     filters = filters or Filters()
-    must: list[Any] = [equals("kind", kind), *others, *(equals(field, value) for field, value in values.items())]
-    must += payload.filter_conditions(filters, sys.modules[__name__])
+    must = [*others, *(_condition(*one) for one in payload.conditions(kind, filters, values))]
     # The folder that a pattern names before its first wildcard.
     if folder := re.split(r"[*?]", payload.path_pattern(filters))[0].rpartition("/")[0]:
-        must.append(equals("folders", folder))
+        must.append(matches("folders", folder))
     return models.Filter(must=must)
+
+
+def _condition(fields: Sequence[str], wanted: Sequence[str] | datetime) -> Any:
+    if isinstance(wanted, datetime):
+        return models.FieldCondition(key=fields[0], range=models.DatetimeRange(gte=wanted))
+    return models.Filter(should=[matches(field, *wanted) for field in fields])

@@ -63,7 +63,7 @@ def server(shared_server: WeaviateServer) -> WeaviateServer:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WRITING", "STARTING"):
-        monkeypatch.setattr(weaviate_connection, name, (0.01, 0.01))
+        monkeypatch.setattr(weaviate, name, (0.01, 0.01))
 
 
 def connect(server: WeaviateServer, **options: Any) -> WeaviateConnection:
@@ -167,13 +167,13 @@ def around(
     monkeypatch: pytest.MonkeyPatch, store: WeaviateVectorStore, wrapper: Callable[[Callable[[], Awaitable[Any]]], Any]
 ) -> None:
     """Run `wrapper` in place of every write of a store; it is given the call to make."""
-    for name in ("upsert", "delete"):
-        call = getattr(store._collection, name)
+    for name in ("_upsert", "_remove"):
+        call = getattr(store, name)
 
         async def wrapped(*arguments: Any, call: Any = call) -> Any:
             return await wrapper(lambda: call(*arguments))
 
-        monkeypatch.setattr(store._collection, name, wrapped)
+        monkeypatch.setattr(store, name, wrapped)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -476,7 +476,7 @@ async def test_passages_under_no_head_are_no_hits(server: WeaviateServer) -> Non
     passage = next(one for one in of.objects.values() if one.properties["kind"] == "passage")
     of.put(Stored("00000000-0000-0000-0000-000000000000", dict(passage.properties), passage.vectors))
     forged = weaviate_schema.passage_objects(batch(["zebra forged"]), payload.DocumentHead("acme/deploy", 9, "9-x"), "")
-    await store._collection.upsert(forged)
+    await store._upsert(forged)
     statistics = await store.statistics(query_terms("zebra"))
     found = await store.search(query("zebra", statistics, depth=2))
     assert {c.passage.text for c in found.items} < set(OLD)
