@@ -12,18 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
-from kiwi_rag.model import (
-    Admission,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    ItemType,
-    StoredItem,
-    StoreQuery,
-    Vector,
-)
+from kiwi_rag.model.items import Admission, EmbeddingRecord, StoredItem, Vector
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.search import Candidates, CollectionStatistics, Filters, StoreQuery
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
 _UNIT_TOLERANCE = 1e-3

@@ -23,18 +23,9 @@ from uuid import UUID, uuid5
 from pydantic import Json
 
 from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
-from kiwi_rag.model import (
-    Admission,
-    Candidate,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    ItemScores,
-    ItemType,
-    Passage,
-    RefusedHit,
-    StoredItem,
-)  # fmt: skip
+from kiwi_rag.model.items import Admission, EmbeddingRecord, Passage, StoredItem
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.search import Candidate, Filters, ItemScores, RefusedHit
 from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp

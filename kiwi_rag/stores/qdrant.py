@@ -32,20 +32,11 @@ from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import SYMBOL, bm25_weights
 from kiwi_rag.model import Filters, ItemRef, StoreQuery
 from kiwi_rag.retry import WRITING
+from kiwi_rag.stores import qdrant_payload as schema
 from kiwi_rag.stores.base import Capabilities
 from kiwi_rag.stores.document_store import LATER, OTHER_NAME, CollectionModel, DocumentStore, DocumentWrite
 from kiwi_rag.stores.payload import SCHEMA, DocumentHead, Point, matches_path, path_pattern
 from kiwi_rag.stores.qdrant_connection import QdrantConnection
-from kiwi_rag.stores.qdrant_payload import (
-    DENSE,
-    INDEXES,
-    PARTITION,
-    WORDS,
-    matches,
-    passage_points,
-    points_of,
-    sparse_index,
-)
 
 STAGED_SECONDS = 120.0
 """A write whose passages have been staged for so long was broken off; a later write of any document removes them."""
@@ -75,7 +66,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         See `STAGED_SECONDS`.
     """
 
-    _of = staticmethod(points_of)
+    _of = staticmethod(schema.points_of)
 
     def __init__(
         self,
@@ -87,17 +78,17 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
     ) -> None:
         self.capabilities = Capabilities("qdrant", scores=False, collections=not partition)
         super().__init__(connection, collection, f"collection {collection!r}", partition)
-        self._indexes = {**INDEXES, **({PARTITION: "keyword"} if partition else {})}
+        self._indexes = {**schema.INDEXES, **({schema.PARTITION: "keyword"} if partition else {})}
         self._staged = timedelta(seconds=staged_seconds)
 
     async def ensure_created(self, fingerprint: str, dimension: int) -> CollectionModel:
         """Create the collection and its indexes where they are missing; raises as `DocumentStore.ensure_created`."""
         model = await super().ensure_created(fingerprint, dimension)
         for key in model.missing_indexes:
-            schema: Any = models.PayloadSchemaType(self._indexes[key])
-            if key == PARTITION:  # its points are stored together
-                schema = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
-            await self._call("create_payload_index", key, schema, wait=True)
+            kind: Any = models.PayloadSchemaType(self._indexes[key])
+            if key == schema.PARTITION:  # its points are stored together
+                kind = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
+            await self._call("create_payload_index", key, kind, wait=True)
         return model
 
     async def delete(self, ref: ItemRef) -> bool:
@@ -119,21 +110,21 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
                 return now == own
             turn = now.turn + 1
             own = DocumentHead(path, turn, f"{turn}-{write.state}" if write.state else "", len(write.records))
-            points = passage_points(write.records, turn, own.generation, self._partition)
+            points = schema.passage_points(write.records, turn, own.generation, self._partition)
             await self._replace(own, points, write.fields)
             now = await self._head(path)
             if now != own and now.turn >= own.turn:  # else a replica lags behind, and the same is written again
-                await self._update(_delete(_passages(path, matches("generation", own.generation))))
+                await self._update(_delete(_passages(path, schema.matches("generation", own.generation))))
         raise StoreBusy(f"others keep writing {path} at the same time", hint=LATER)
 
     async def _head(self, path: str) -> DocumentHead:
         return (await self._read_heads([path]))[path]
 
     async def _heads(self, filters: Filters, fields: bool | Sequence[str] = True) -> Sequence[Point]:
-        return await self._scroll(points_of("head", filters), fields)
+        return await self._scroll(schema.points_of("head", filters), fields)
 
     async def _is_complete(self, head: DocumentHead) -> bool:
-        condition = points_of("passage", item_id=head.item_id, generation=head.generation)
+        condition = schema.points_of("passage", item_id=head.item_id, generation=head.generation)
         return await self._count(condition) == head.of
 
     async def _replace(
@@ -150,23 +141,23 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
     def _put_head(self, new: DocumentHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
         """Replace a document's head if its turn is the one before; where there is none, create it."""
         point = models.PointStruct(id=self._head_id(new.item_id), vector={}, payload={**fields, **asdict(new)})
-        unchanged = models.Filter(must=[matches("turn", new.turn - 1)])
+        unchanged = models.Filter(must=[schema.matches("turn", new.turn - 1)])
         return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
 
     async def _passages_of(self, filters: Filters) -> models.Filter:
         """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
         if not path_pattern(filters):
-            return points_of("passage", filters)
+            return schema.points_of("passage", filters)
         heads = await self._heads(filters, ("item_id", "partition"))
         paths = [str(head.payload.get("item_id")) for head in heads]
-        return points_of(
-            "passage", filters, matches("item_id", *(path for path in paths if matches_path(filters, path)))
+        return schema.points_of(
+            "passage", filters, schema.matches("item_id", *(path for path in paths if matches_path(filters, path)))
         )
 
     def _abandoned(self) -> models.Filter:
         """Return the condition for passages that were staged so long ago that their writer broke off."""
         before = models.DatetimeRange(lt=datetime.now(UTC) - self._staged)
-        return points_of("staged", None, models.FieldCondition(key="at", range=before))
+        return schema.points_of("staged", None, models.FieldCondition(key="at", range=before))
 
     async def _unfinished(self) -> tuple[Sequence[str], bool]:
         staged = await self._count(self._abandoned())
@@ -174,7 +165,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         return [problem] if staged else [], False
 
     async def _terms_near(self, slips: Sequence[str]) -> Sequence[Sequence[str]]:
-        vocabulary = await self._facet("terms", points_of("passage"), _MAX_VOCABULARY)
+        vocabulary = await self._facet("terms", schema.points_of("passage"), _MAX_VOCABULARY)
         return [list(map(str, vocabulary))] * len(slips)
 
     async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
@@ -183,14 +174,14 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         shared["with_payload"] = ["item_id", "generation", "passage"]
         # Local mode is always exact, and warns when it gets parameters of an index.
         params = None if self._connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
-        requests = [models.QueryRequest(query=query.vector.tolist(), using=DENSE, params=params, **shared)]
+        requests = [models.QueryRequest(query=query.vector.tolist(), using=schema.DENSE, params=params, **shared)]
         # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words.
         terms = {t: float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
         if self._partition:  # with the IDF that Qdrant applies elsewhere
             terms = bm25_weights(query.statistics, query.terms)
-        if weights := {sparse_index(term): weight for term, weight in terms.items()}:
+        if weights := {schema.sparse_index(term): weight for term, weight in terms.items()}:
             words = models.SparseVector(indices=list(weights), values=list(weights.values()))
-            requests.append(models.QueryRequest(query=words, using=WORDS, **shared))
+            requests.append(models.QueryRequest(query=words, using=schema.WORDS, **shared))
         return await self._search(requests)
 
     async def _check_exists(self, pauses: Sequence[float]) -> bool:
@@ -201,8 +192,8 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         modifier = None if self._partition else models.Modifier.IDF
         await self._call(
             "create_collection",
-            vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=modifier)},
+            vectors_config={schema.DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+            sparse_vectors_config={schema.WORDS: models.SparseVectorParams(modifier=modifier)},
             metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint, "partitions": bool(self._partition)}},
         )
 
@@ -215,7 +206,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
     async def _retrieve(self, ids: Sequence[str]) -> Sequence[Point]:
         """Return the points of some ids that exist."""
         found = await self._call("retrieve", ids, with_payload=True) if ids else []
-        return [point for point in map(_point, found) if point.payload.get(PARTITION, "") == self._partition]
+        return [point for point in map(_point, found) if point.payload.get(schema.PARTITION, "") == self._partition]
 
     async def _search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[Point]]:
         """Return what each of the requests finds, best first."""
@@ -265,9 +256,9 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
     def _scoped(self, value: Any) -> Any:
         """Limit conditions, and whatever holds one, to the partition; points that are added belong to it."""
         if isinstance(value, models.Filter):
-            return models.Filter(must=[matches(PARTITION, self._partition), value])
+            return models.Filter(must=[schema.matches(schema.PARTITION, self._partition), value])
         if isinstance(value, models.PointStruct):
-            return value.model_copy(update={"payload": {**(value.payload or {}), PARTITION: self._partition}})
+            return value.model_copy(update={"payload": {**(value.payload or {}), schema.PARTITION: self._partition}})
         if isinstance(value, BaseModel):
             return value.model_copy(update={name: self._scoped(part) for name, part in value})
         return [self._scoped(one) for one in value] if isinstance(value, list) else value
@@ -276,7 +267,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         info = await self._call("get_collection")
         ours = (info.config.metadata or {}).get("kiwi")
         dense = info.config.params.vectors
-        params = dense.get(DENSE) if isinstance(dense, Mapping) else None
+        params = dense.get(schema.DENSE) if isinstance(dense, Mapping) else None
         if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
             raise StoreCorrupt(f"Kiwi did not make the collection {self._name!r}", hint=OTHER_NAME)
         if bool(ours.get("partitions")) != bool(self._partition):
@@ -301,11 +292,13 @@ def _point(found: Any) -> Point:
 
 def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
     """Upsert staged passages, but never over one that is searched already: a writer of the same content was faster."""
-    return models.UpsertOperation(upsert=models.PointsList(points=list(points), update_filter=points_of("staged")))
+    return models.UpsertOperation(
+        upsert=models.PointsList(points=list(points), update_filter=schema.points_of("staged"))
+    )
 
 
 def _publish(new: DocumentHead) -> models.UpdateOperation:
-    staged = points_of("staged", item_id=new.item_id, generation=new.generation)
+    staged = schema.points_of("staged", item_id=new.item_id, generation=new.generation)
     return models.SetPayloadOperation(set_payload=models.SetPayload(payload={"kind": "passage"}, filter=staged))
 
 
@@ -315,4 +308,4 @@ def _delete(condition: models.Filter) -> models.UpdateOperation:
 
 def _passages(path: str, *others: Any) -> models.Filter:
     """Return the condition for a document's passages, searched or staged."""
-    return models.Filter(must=[matches("item_id", path), matches("kind", "passage", "staged"), *others])
+    return models.Filter(must=[schema.matches("item_id", path), schema.matches("kind", "passage", "staged"), *others])
