@@ -8,12 +8,14 @@ without a type names a knowledge entry. Each metric is in [0, 1] and equals that
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.model import ITEM_TYPES, ItemRef, ItemType, fold_item_id, sha256_hex
@@ -22,7 +24,6 @@ _OWN = '{"query": "…", "relevant": {"directive:acme/x": 2}}'
 _BEIR = '{"_id": "q1", "text": "…"}'
 _QRELS = "query-id, corpus-id and score, with a tab between; or TREC's query-id 0 document-id grade"
 _MAX_GRADE = 1000  # no collection grades as finely, and a sum of such gains stays far from overflow
-_SHOWN = 80  # characters of a wrong value that an error repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,85 +144,79 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, str]]:
             yield f"{path}:{number}", line
 
 
+_Text = Annotated[str, StringConstraints(pattern=r"\S")]
+_Label = Annotated[
+    str, BeforeValidator(lambda given: str(given or "") if given is None or type(given) is int else given)
+]
+_Key = Annotated[str, AfterValidator(lambda text: item_key(ref_of(text)))]
+# TREC grades junk with -1 and -2, which gains as little as 0.
+_Grade = Annotated[int, Field(strict=True, le=_MAX_GRADE), AfterValidator(lambda grade: max(grade, 0))]
+
+
+class _OwnLine(BaseModel):
+    query: _Text
+    relevant: dict[_Key, _Grade]
+    id: _Label = ""
+    kind: _Label = ""
+
+
+class _BeirLine(BaseModel):
+    id: _Text = Field(alias="_id")
+    text: _Text
+    kind: _Label = ""
+
+
+class _Judgement(BaseModel):
+    query: str
+    item: _Key
+    grade: _Grade
+
+
+@contextmanager
+def _reading(where: str, hint: str) -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        (first, *_) = error.errors(include_url=False)
+        what = ": ".join([".".join(map(str, first["loc"])) or "line", first["msg"]])
+        raise UsageError(f"{where} is not a judged query: {what}", hint=hint) from error
+    except InvalidItemId as error:
+        raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
+
+
 def _own_queries(path: Path, text: str) -> Iterator[tuple[str, JudgedQuery]]:
     for where, line in _lines(path, text):
-        document = _object(line, where, _OWN)
-        query, relevant = _text(document, "query", where, _OWN), document.get("relevant")
-        if not isinstance(relevant, dict):
-            raise _wrong(where, "'relevant' is not an object of item and grade", _OWN)
-        grades = {_key(ref, where): _grade(grade, where) for ref, grade in relevant.items()}
-        name = _label(document, "id", where, _OWN) or sha256_hex(query.encode())[:12]
-        yield where, JudgedQuery(name, query, _label(document, "kind", where, _OWN), grades)
+        with _reading(where, _OWN):
+            found = _OwnLine.model_validate_json(line)
+        name = found.id or sha256_hex(found.query.encode())[:12]
+        yield where, JudgedQuery(name, found.query, found.kind, found.relevant)
 
 
 def _beir_queries(files: Sequence[Path], texts: Sequence[str]) -> Iterator[tuple[str, JudgedQuery]]:
     grades: dict[str, dict[str, int]] = {}
     unmatched: dict[str, str] = {}
-    for where, name, ref, grade in _qrels(files[1], texts[1]):
-        grades.setdefault(name, {})[_key(ref, where)] = _grade(grade, where)
-        unmatched.setdefault(name, where)
+    for where, one in _judgements(files[1], texts[1]):
+        grades.setdefault(one.query, {})[one.item] = one.grade
+        unmatched.setdefault(one.query, where)
     for where, line in _lines(files[0], texts[0]):
-        document = _object(line, where, _BEIR)
-        name = _text(document, "_id", where, _BEIR)
-        query, kind = _text(document, "text", where, _BEIR), _label(document, "kind", where, _BEIR)
-        yield where, JudgedQuery(name, query, kind, grades.get(name, {}))
-        unmatched.pop(name, None)
+        with _reading(where, _BEIR):
+            found = _BeirLine.model_validate_json(line)
+        yield where, JudgedQuery(found.id, found.text, found.kind, grades.get(found.id, {}))
+        unmatched.pop(found.id, None)
     for name, where in unmatched.items():
         raise UsageError(f"{where} judges query {name!r}, which {files[0]} does not hold")
 
 
-def _qrels(path: Path, text: str) -> Iterator[tuple[str, str, str, str]]:
+def _judgements(path: Path, text: str) -> Iterator[tuple[str, _Judgement]]:
     for number, (where, line) in enumerate(_lines(path, text)):
-        fields = line.split("\t") if "\t" in line else line.split()
+        fields = [field.strip() for field in (line.split("\t") if "\t" in line else line.split())]
         if number == 0 and fields[0].lower().replace("_", "-") in ("query-id", "qid", "query"):
             continue
         if len(fields) not in (3, 4):
-            raise _wrong(where, f"{len(fields)} fields", _QRELS)
-        yield where, fields[0].strip(), fields[-2].strip(), fields[-1].strip()
-
-
-def _object(line: str, where: str, hint: str) -> dict[str, Any]:
-    try:
-        document = json.loads(line)
-        json.dumps(document, ensure_ascii=False).encode()  # an escaped half of a surrogate pair is not text
-    except (ValueError, RecursionError) as error:
-        raise _wrong(where, f"not JSON: {error}", hint) from error
-    if not isinstance(document, dict):
-        raise _wrong(where, "not an object", hint)
-    return document
-
-
-def _text(document: Mapping[str, Any], name: str, where: str, hint: str) -> str:
-    value = document.get(name)
-    if isinstance(value, str) and value.strip():
-        return value
-    raise _wrong(where, f"{name!r} is missing or not a text", hint)
-
-
-def _label(document: Mapping[str, Any], name: str, where: str, hint: str) -> str:
-    """Return an optional text or number as text, empty where there is none."""
-    value = document.get(name)
-    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
-        return "" if value is None else str(value)
-    raise _wrong(where, f"{name!r} is neither a text nor a number", hint)
-
-
-def _key(text: str, where: str) -> str:
-    try:
-        return item_key(ref_of(text))
-    except InvalidItemId as error:
-        raise UsageError(f"{where}: {error.message}", hint=error.hint) from error
-
-
-def _grade(value: object, where: str) -> int:
-    try:
-        grade = int(value) if isinstance(value, str) else value
-    except ValueError:
-        grade = None
-    if isinstance(grade, int) and not isinstance(grade, bool) and grade <= _MAX_GRADE:
-        return max(grade, 0)  # TREC grades junk with -1 and -2, which gains as little as 0
-    shown = type(value).__name__ if isinstance(value, list | dict) else repr(value)[:_SHOWN]
-    raise _wrong(where, f"the grade {shown} is not a whole number up to {_MAX_GRADE}", "0 for not relevant, 1, 2, …")
+            raise UsageError(f"{where} is not a judged query: {len(fields)} fields", hint=_QRELS)
+        with _reading(where, _QRELS):
+            named = {"query": fields[0], "item": fields[-2], "grade": fields[-1]}
+            yield where, _Judgement.model_validate_strings(named)
 
 
 def _check_unique(queries: Iterable[tuple[str, JudgedQuery]], path: Path) -> None:
@@ -230,10 +225,6 @@ def _check_unique(queries: Iterable[tuple[str, JudgedQuery]], path: Path) -> Non
         if query.id in first:
             raise UsageError(f"{where} repeats the query of {first[query.id]}", hint=f"keep one of them in {path}")
         first[query.id] = where
-
-
-def _wrong(where: str, what: str, hint: str) -> UsageError:
-    return UsageError(f"{where} is not a judged query: {what}", hint=hint)
 
 
 def score(ranked: Sequence[str], grades: Mapping[str, int], k: int) -> dict[str, float]:
