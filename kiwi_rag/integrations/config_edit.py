@@ -121,7 +121,7 @@ class ConfigEntries:
             root, holder, at, there = self._find(text, entry.name)
             if there is None:
                 new = entry.renewed({})
-                holder.append(new) if self.labelled else holder.update({at: new})
+                holder.insert(0, new) if self.labelled else holder.update({at: new})
                 text = self.format.edit(text, (self.key, at), new, root)
             elif not starts_kiwi(there, entry.verb):
                 raise NameTaken(f"{self.key} already has an entry {entry.name!r}, and it does not start Kiwi")
@@ -209,7 +209,6 @@ _STRING = r'"(?:\\.|[^"\\\n])*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
 _COMMA = re.compile(r"\s*,")
-_TAIL = re.compile(r"(\s*,)?([ \t]*(?://[^\n]*|/\*[^\n]*?\*/))?")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
@@ -235,12 +234,12 @@ def _json_edits(text: str, path: Sequence[str | int], value: Any) -> Iterator[st
 def _json_edited(text: str, strict: str, at: int, path: Sequence[str | int], value: Any) -> str:
     """Return `text` with a value set or removed; the path begins in the object or array at a position."""
     key, *rest = path
-    members, close = _members(strict, at)
+    members = _members(strict, at)
     own = next((member for member in reversed(members) if member.key == key), None)  # of two, the last one counts
     if own is None:
         for name in reversed(rest):
             value = [value] if isinstance(name, int) else {name: value}
-        return _json_inserted(text, (at, close), members, key, value)
+        return _json_inserted(text, strict, at, key, value)
     if rest:
         return _json_edited(text, strict, own.value, rest, value)
     if value is None:
@@ -248,22 +247,17 @@ def _json_edited(text: str, strict: str, at: int, path: Sequence[str | int], val
     return text[: own.value] + _dumped(text, value, _indent_at(text, own.at)) + text[own.end :]
 
 
-def _json_inserted(text: str, braces: tuple[int, int], members: Sequence[_Member], key: str | int, value: Any) -> str:
-    """Return `text` with a new last member in the object or array between two braces."""
-    at, close = braces
+def _json_inserted(text: str, strict: str, at: int, key: str | int, value: Any) -> str:
+    """Return `text` with a new first member of the object or array that begins at a position: no other line changes."""
     name = "" if isinstance(key, int) else f"{json.dumps(key)}: "
-    if members and "\n" not in text[at:close]:
-        last = members[-1].end
-        return f"{text[:last]}, {name}{json.dumps(value, ensure_ascii=False)}{text[last:]}"
+    first = _skip(strict, at + 1)
+    comma, is_one_line = "" if strict[first] in "]}" else ",", "\n" not in text[at:first]
+    if comma and is_one_line:
+        return f"{text[: at + 1]}{name}{json.dumps(value, ensure_ascii=False)}, {text[at + 1 :]}"
     outer = _indent_at(text, at)
-    indent = _indent_at(text, members[-1].at) if members else outer + _unit(text)
-    line = f"\n{indent}{name}{_dumped(text, value, indent)}"
-    if not members:
-        inner = text[at + 1 : close]
-        return text[: at + 1] + line + (inner if "\n" in inner else f"{inner.rstrip()}\n{outer}") + text[close:]
-    comma, comment = _TAIL.match(text, members[-1].end).groups("")  # type: ignore[union-attr]  # it matches nothing, too
-    rest = members[-1].end + len(comma + comment)  # a comment on the last member's line stays there
-    return f"{text[: members[-1].end]}{comma or ','}{comment}{line}{comma.strip()}{text[rest:]}"
+    indent = _indent_at(text, first) if comma else outer + _unit(text)
+    end = f"\n{outer}" if is_one_line else ""
+    return f"{text[: at + 1]}\n{indent}{name}{_dumped(text, value, indent)}{comma}{end}{text[at + 1 :]}"
 
 
 def _json_removed(text: str, members: Sequence[_Member], own: _Member) -> str:
@@ -279,8 +273,8 @@ def _json_removed(text: str, members: Sequence[_Member], own: _Member) -> str:
     return text[:comma] + text[comma + 1 : max(start, comma + 1)] + text[end:]
 
 
-def _members(strict: str, at: int) -> tuple[list[_Member], int]:
-    """Return the members of the object or array that begins at `at`, and where its closing brace is."""
+def _members(strict: str, at: int) -> list[_Member]:
+    """Return the members of the object or array that begins at `at`."""
     members: list[_Member] = []
     is_array = strict[at] == "["
     at = _skip(strict, at + 1)
@@ -294,7 +288,7 @@ def _members(strict: str, at: int) -> tuple[list[_Member], int]:
         members.append(_Member(key, at, value, end))
         at = _skip(strict, end)
         at = _skip(strict, at + 1) if strict[at] == "," else at
-    return members, at
+    return members
 
 
 def _skip(text: str, at: int) -> int:

@@ -1,4 +1,4 @@
-"""`QdrantVectorStore`: a Qdrant collection as a `VectorStore`, a server's or a folder's, by the same code.
+"""`QdrantVectorStore`: a collection of a Qdrant server as a `VectorStore`.
 
 Qdrant ranks: the dense leg by cosine, the words leg by its sparse vectors with its own IDF.
 
@@ -172,8 +172,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         limit = max(1, query.depth)
         shared: dict[str, Any] = {"filter": await self._passages_of(query.filters), "limit": limit}
         shared["with_payload"] = ["item_id", "generation", "passage"]
-        # Local mode is always exact, and warns when it gets parameters of an index.
-        params = None if self._connection.local else models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
+        params = models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
         requests = [models.QueryRequest(query=query.vector.tolist(), using=schema.DENSE, params=params, **shared)]
         # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words.
         terms = {t: float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
@@ -275,10 +274,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
             raise StoreCorrupt(f"the collection {self._name!r} holds {kind}", hint="name another one")
         if ours.get("schema") != SCHEMA:
             raise StoreCorrupt(f"another version of Kiwi made the collection {self._name!r}", hint=OTHER_NAME)
-        # Local mode compares every point and has no indexes.
-        missing = (
-            () if self._connection.local else tuple(key for key in self._indexes if key not in info.payload_schema)
-        )
+        missing = tuple(key for key in self._indexes if key not in info.payload_schema)
         problems = [f"payload indexes are missing: {', '.join(missing)}"] if missing else []
         if (state := str(info.status.value)) in {"red", "grey"}:
             problems.append(f"Qdrant reports the collection as {state}")
