@@ -29,9 +29,10 @@ from typing import Any
 
 from benchmarks import fitz_gov, weights
 from benchmarks.bootstrap import Interval, intervals, ratio
+from benchmarks.compare import read
 from benchmarks.place import Place
 from kiwi_rag.evaluation.judgements import Dataset, load, ndcg
-from kiwi_rag.evaluation.runs import MAIN, Run, read
+from kiwi_rag.evaluation.runs import MAIN, Run
 from kiwi_rag.search.ranking import default_weights, read_weights
 from tests.shared import CORPUS, NEEDS_SHARED, QUERIES, ROOT
 
@@ -48,7 +49,7 @@ def index(place: Place) -> None:
 def evaluate(place: Place, queries: Path, name: str, *options: str) -> Run:
     """Run ``kiwi eval`` and return what it wrote."""
     out = place.project / f"{name}.json"
-    place.run("eval", "run", str(queries), "--out", str(out), *options)
+    place.run("eval", str(queries), "--out", str(out), *options)
     return read(out)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from kiwi_rag import render, usecases
-from kiwi_rag.cli.session import DONE, FAILED, PARTLY, TIME, Group, Session, command, option
+from kiwi_rag.cli.session import DONE, FAILED, PARTLY, TIME, Session, command, option
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.errors import UsageError
 from kiwi_rag.model import ITEM_TYPES, FusionMethod, FusionWeights, SearchQuery, SearchReply
 from kiwi_rag.render import counted, hits
 from kiwi_rag.render.layout import fold_notice
@@ -109,29 +107,10 @@ Examples:
   kiwi eval queries.jsonl --source project
   kiwi eval beir/scifact --method bm25 --method hybrid --k 100
   kiwi eval queries.jsonl --out today.json
-  kiwi eval diff yesterday.json today.json
 """
 
 
-class _RunByDefault(Group):
-    """``kiwi eval FILE`` means ``kiwi eval run FILE``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put ``run`` in front of arguments that do not begin with the name of a command."""
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("eval", cls=_RunByDefault, epilog=_EXAMPLES)
-def evaluate() -> None:
-    """Measure search quality on judged queries.
-
-    `run` may be left out: `kiwi eval FILE` runs FILE.
-    """
-
-
-@evaluate.command(epilog=_EXAMPLES)
+@command("eval", epilog=_EXAMPLES)
 @click.argument("paths", metavar="QUERIES [JUDGEMENTS]", nargs=-1, required=True, type=_PATH)
 @SOURCE
 @option("--method", "methods", multiple=True, help="Only this method. Repeatable. Default: all.")
@@ -140,7 +119,7 @@ def evaluate() -> None:
 @WEIGHTS
 @option("--alpha", type=float, help="Weight of the vector leg in the method hybrid. Default: the tuned weight.")
 @option("--out", type=_FILE, help="Write the run, with the results of each query, as JSON.")
-def run(
+def evaluate(
     session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool,
     weights: FusionWeights | None, out: Path | None, **flags: Any,
 ) -> int:  # fmt: skip
@@ -199,29 +178,3 @@ def _warn(session: Session, done: Run) -> int:
         answers = counted(counts[name], "incomplete answers")
         session.notify(f"warning: {answers} of {name}: a tier failed or a hit was refused")
     return PARTLY if any(counts.values()) else DONE
-
-
-@evaluate.command(epilog="Example: kiwi eval diff yesterday.json today.json --metric mrr@10 --limit 20")
-@click.argument("before", type=_FILE)
-@click.argument("after", type=_FILE)
-@option("--metric", default="ndcg@10", help="Metric to compare.")
-@option("--method", "methods", multiple=True, help="Method to compare; given twice: that of BEFORE and that of AFTER.")
-@option("--limit", "-n", type=click.IntRange(0), default=10, help="Number of queries to show.")
-def diff(session: Session, before: Path, after: Path, metric: str, methods: tuple[str, ...], limit: int) -> None:
-    """Compare two runs query by query: how many got better and worse, and which changed most.
-
-    BEFORE and AFTER are files written by `kiwi eval --out`. Give the same file twice to compare two of its methods.
-    """
-    from kiwi_rag.evaluation import runs
-
-    if len(methods) > 2:
-        raise UsageError("--method was given more than twice", hint="give it once, or once for each run")
-    pair = (methods[0], methods[-1]) if methods else ("hybrid", "hybrid")
-    found = runs.compare(runs.read(before), runs.read(after), metric, pair)
-    session.print_data(asdict(found), runs.comparison_lines(found, limit))
-    if session.as_json:
-        return
-    if found.differs:
-        session.notify(f"the runs also differ in: {', '.join(found.differs)}")
-    if found.unmatched:
-        session.notify(f"left out, in one run only or judged differently: {counted(found.unmatched, 'queries')}")

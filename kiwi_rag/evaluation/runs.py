@@ -1,4 +1,4 @@
-"""Runs: every judged query through every method, how good the answers are, and what differs between two runs.
+"""Runs: every judged query through every method, and how good the answers are.
 
 ``grep`` stands for having no index at all. The other methods are the searcher that `kiwi search` uses, verification
 included: ``bm25`` and ``vectors`` are its legs alone, ``rrf`` fuses them by ranks, ``hybrid`` is its default.
@@ -19,7 +19,7 @@ from typing import Any
 
 from kiwi_rag import __version__
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import SourceUnreadable, StoreError, UsageError
+from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer, files_of, item_key, ref_of, score
 from kiwi_rag.model import Filters, SearchQuery, SearchResult
 from kiwi_rag.search import Searcher
@@ -37,9 +37,6 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 }
 """The methods in the order of the table, each with what it changes of a search."""
 _WORD = re.compile(r"[a-z0-9]{3,}")
-_EQUAL = 1e-9  # metrics this close are the same
-_SHOWN = 3  # first items of a ranking that a comparison shows
-_UNSTABLE = ("at", "tiers")  # differ between any two runs
 
 _Answer = tuple[list[tuple[tuple[str, ...], float]], bool]
 _Ranker = Callable[[str], Awaitable[_Answer]]  # hits, each the `item_key` of it and its copies; is the answer complete?
@@ -73,43 +70,6 @@ class Run:
     def column(self, method: str, metric: str) -> list[float]:
         """Return a metric of a method, one value a query."""
         return [answer.metrics[metric] for answer in self.answers(method)]
-
-
-@dataclass(frozen=True, slots=True)
-class QueryChange:
-    """One query's metric before and after, with the first items of both rankings."""
-
-    id: str
-    query: str
-    kind: str
-    before: float
-    after: float
-    first_before: list[str]
-    first_after: list[str]
-
-    @property
-    def difference(self) -> float:
-        """How much higher it is after."""
-        return self.after - self.before
-
-
-@dataclass(frozen=True, slots=True)
-class RunComparison:
-    """What changed from one run to another in one metric, the queries that changed most first.
-
-    ``unmatched`` counts queries that only one of the runs has; ``differs`` names the conditions that were not the same.
-    """
-
-    metric: str
-    methods: tuple[str, str]
-    before: float
-    after: float
-    wins: int
-    losses: int
-    ties: int
-    unmatched: int
-    differs: list[str]
-    queries: list[QueryChange]
 
 
 def check_methods(names: Sequence[str]) -> list[str]:
@@ -265,89 +225,8 @@ def check_output(path: Path | None, inputs: Sequence[Path]) -> None:
 
 
 def write(run: Run, path: Path) -> None:
-    """Write a run as a JSON file; raise `StoreError` when that fails."""
+    """Write a run as a JSON file, which `benchmarks.compare` reads; raise `StoreError` when that fails."""
     try:
         path.write_text(json.dumps(as_document(run), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error}") from error
-
-
-def read(path: Path) -> Run:
-    """Read a run that `write` wrote.
-
-    Raises
-    ------
-    SourceUnreadable
-        When the file cannot be read.
-    UsageError
-        When it is no such run.
-    """
-    from pydantic import ConfigDict, TypeAdapter
-    from pydantic_core import from_json
-
-    try:
-        document = from_json(path.read_bytes(), allow_inf_nan=False)
-        if not isinstance(document, dict) or document.get("format") != FORMAT or not document.get("queries"):
-            raise ValueError(f"it has not the format {FORMAT}, or holds no queries")
-        adapter = TypeAdapter(list[JudgedQuery], config=ConfigDict(strict=True, allow_inf_nan=False))
-        queries = adapter.validate_json(json.dumps(document.pop("queries")))
-    except OSError as error:
-        raise SourceUnreadable(f"cannot read {path}: {error}") from error
-    except ValueError as error:
-        why = "; ".join(str(error).splitlines()[:3])
-        hint = "kiwi eval QUERIES --out run.json makes one"
-        raise UsageError(f"{path} is not a run of `kiwi eval`: {why}", hint=hint) from error
-    return Run(queries, {name: value for name, value in document.items() if name not in ("format", "rows", "kinds")})
-
-
-def compare(first: Run, second: Run, metric: str, methods: tuple[str, str]) -> RunComparison:
-    """Compare a method of `first` with one of `second`, on the queries that both have with the same judgements.
-
-    Raises
-    ------
-    UsageError
-        When a run has no such method or metric, or the two share no query.
-    """
-    _check_measured(first, metric, methods[0])
-    _check_measured(second, metric, methods[1])
-    others = {query.id: query for query in second.queries}
-    pairs = [(query, others[query.id]) for query in first.queries if query.id in others]
-    changes = [_change(one, other, metric, methods) for one, other in pairs if one.relevant == other.relevant]
-    if not changes:
-        raise UsageError("the two runs share no judged query", hint="run both over the same dataset")
-    means = fmean(c.before for c in changes), fmean(c.after for c in changes)
-    wins, losses = sum(c.difference > _EQUAL for c in changes), sum(c.difference < -_EQUAL for c in changes)
-    counts = wins, losses, len(changes) - wins - losses, len(first.queries) + len(second.queries) - 2 * len(changes)
-    differs = [n for n in first.about if n not in _UNSTABLE and first.about[n] != second.about.get(n)]
-    changes.sort(key=lambda c: (-abs(c.difference), c.id))
-    return RunComparison(metric, methods, *means, *counts, differs, changes)
-
-
-def _check_measured(run: Run, metric: str, method: str) -> None:
-    answers = [query.answers.get(method) for query in run.queries]
-    if not all(answers):
-        raise UsageError(f"the run has no method {method!r}", hint=f"one of {', '.join(run.methods)}")
-    if not all(answer and metric in answer.metrics for answer in answers):
-        hint = f"one of {', '.join(run.answers(method)[0].metrics)}"
-        raise UsageError(f"the run has no metric {metric!r}", hint=hint)
-
-
-def _change(before: JudgedQuery, after: JudgedQuery, metric: str, methods: tuple[str, str]) -> QueryChange:
-    old, new = before.answers[methods[0]], after.answers[methods[1]]
-    first = [[ref for ref, _ in answer.ranked[:_SHOWN]] for answer in (old, new)]
-    return QueryChange(before.id, before.query, before.kind, old.metrics[metric], new.metrics[metric], *first)
-
-
-def comparison_lines(found: RunComparison, limit: int) -> Iterator[str]:
-    """Yield the means, the counts, and the queries that changed most."""
-    means = [f"{method} {mean:.3f}" for method, mean in zip(found.methods, (found.before, found.after), strict=True)]
-    yield f"{found.metric}: {' → '.join(means)}, difference {found.after - found.before:+.3f}"
-    yield f"{found.wins} better, {found.losses} worse, {found.ties} the same, of {len(found.queries)} queries"
-    for change in found.queries[:limit]:
-        if abs(change.difference) <= _EQUAL:
-            break
-        kind = f"  [{change.kind}]" if change.kind else ""
-        yield f"{change.difference:+.3f}  {change.before:.3f} → {change.after:.3f}  {change.query}{kind}"
-        if change.first_before != change.first_after:
-            yield f"        before  {', '.join(change.first_before) or 'nothing'}"
-            yield f"        after   {', '.join(change.first_after) or 'nothing'}"

@@ -56,7 +56,7 @@ def test_searching_is_better_than_grep_and_fusing_than_a_leg(run: Path) -> None:
 def test_json_carries_what_the_file_does_and_rows_can_be_chosen(acme: Kiwi, run: Path) -> None:
     few = acme.cwd / "few.jsonl"
     few.write_text("\n".join(Path(QUERIES).read_text().splitlines()[:6]))
-    document = acme.json("eval", "run", str(few), "--source", "project", "--method", "bm25", "--k", "50")
+    document = acme.json("eval", str(few), "--source", "project", "--method", "bm25", "--k", "50")
     assert [row["method"] for row in document["rows"]] == ["bm25"]
     assert "recall@50" in document["rows"][0]["metrics"] and document["limit"] == 50
     assert set(document) == set(json.loads(run.read_text()))
@@ -79,20 +79,6 @@ def test_hybrid_is_what_search_does_under_the_same_settings(acme: Kiwi) -> None:
 def test_a_table_for_each_kind(acme: Kiwi) -> None:
     shown = acme.run("eval", QUERIES, "--source", "project", "--method", "bm25", "--kind").stdout
     assert "all: 30 queries" in shown and "keyword: 6 queries" in shown and "broad: 6 queries" in shown
-
-
-def test_diff_of_two_runs(acme: Kiwi, run: Path) -> None:
-    other = acme.cwd / "words.json"
-    acme.run("eval", QUERIES, "--source", "project", "--method", "hybrid", "--weights", "alpha=0", "--out", str(other))
-    shown = acme.run("eval", "diff", str(other), str(run), "--limit", "3")
-    assert "ndcg@10: hybrid" in shown.stdout and " better, " in shown.stdout and "difference " in shown.stdout
-    assert "the runs also differ in: weights" in shown.stderr
-    chosen = ["--method", "bm25", "--method", "hybrid", "--metric", "mrr@10"]
-    found = acme.json("eval", "diff", str(run), str(run), *chosen)
-    assert found["methods"] == ["bm25", "hybrid"]
-    assert found["wins"] + found["losses"] + found["ties"] == 30 == len(found["queries"])
-    same = acme.json("eval", "diff", str(run), str(run))
-    assert (same["wins"], same["losses"], same["ties"], same["before"]) == (0, 0, 30, same["after"])
 
 
 def choose_weights(acme: Kiwi, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
@@ -149,7 +135,6 @@ def test_a_beir_folder(acme: Kiwi) -> None:
         (["eval", QUERIES, "--method", "magic"], 2, "there is no method 'magic'"),
         (["eval", QUERIES, "--alpha", "2"], 2, "alpha 2 is not between 0 and 1"),
         (["eval", QUERIES, "--weights", "beta=1"], 2, "there is no weight 'beta'"),
-        (["eval", "diff", "bad.jsonl", "bad.jsonl"], 2, "bad.jsonl is not a run"),
         (["eval", QUERIES, "--out", QUERIES], 2, "a file of the dataset"),
     ],
 )
@@ -162,5 +147,5 @@ def test_what_cannot_be_done_is_said(acme: Kiwi, arguments: list[str], code: int
 
 def test_help_has_examples(acme: Kiwi) -> None:
     shown = acme.run("eval", "--help").stdout
-    assert "kiwi eval diff yesterday.json today.json" in shown
+    assert "kiwi eval queries.jsonl --out today.json" in shown
     assert "kiwi eval beir/scifact" in shown

@@ -1,4 +1,4 @@
-"""Runs over real tiers: what the methods measure, what a file of a run holds, and what differs between two runs."""
+"""Runs over real tiers: what the methods measure, and what a file of a run holds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag.errors import SourceUnreadable, StoreError, UsageError
+from benchmarks.compare import read
+from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.evaluation import runs
-from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer
-from kiwi_rag.evaluation.runs import Run, compare
+from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery
+from kiwi_rag.evaluation.runs import Run
 from kiwi_rag.model import SearchQuery
 from tests.search_tiers import Shelf, note
 
@@ -108,43 +109,12 @@ def test_an_unknown_method_is_refused() -> None:
 async def test_a_run_is_read_as_it_was_written(shelf: Shelf, tmp_path: Path) -> None:
     run = await run_of(shelf, dataset(judged("vault", "task"), judged("mesh")), "bm25", "hybrid")
     runs.write(run, tmp_path / "run.json")
-    again = runs.read(tmp_path / "run.json")
+    again = read(tmp_path / "run.json")
     assert again == run
     assert runs.as_document(again) == runs.as_document(run)
     assert len(again.of_kind("task").queries) == 1
     with pytest.raises(StoreError, match="cannot write"):
         runs.write(run, tmp_path / "missing" / "run.json")
-
-
-def run_text(name: str = '"a"', metrics: str = '{"ndcg@10": 1}', ranked: str = "[]") -> str:
-    answers = f'{{"hybrid": {{"ranked": {ranked}, "metrics": {metrics}, "ms": 1, "complete": true}}}}'
-    query = f'{{"id": {name}, "query": "x", "kind": "", "relevant": {{}}, "answers": {answers}}}'
-    return f'{{"format": 2, "queries": [{query}]}}'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{", "[]", "{}", '{"format": 2}', '{"format": 2, "queries": [{"id": 1}]}', '{"format": 1}',
-        '{"format": 2, "queries": []}', "[" * 100_000, run_text('["a"]'), run_text(r'"\ud800"'),
-        run_text(metrics='{"ndcg@10": NaN}'), run_text(metrics='{"ndcg@10": Infinity}'),
-        run_text(metrics='{"ndcg@10": 1e999}'), run_text(metrics='{"ndcg@10": "1"}'), run_text(ranked="[[3, 1]]"),
-        run_text(ranked='[["a", 1' + "0" * 400 + "]]"), run_text().replace('"format": 2', '"format": 1'),
-    ],
-    ids=range(17),
-)  # fmt: skip
-def test_what_is_no_run_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "run.json"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=r"run\.json is not a run of"):
-        runs.read(path)
-    with pytest.raises(SourceUnreadable):
-        runs.read(tmp_path / "missing.json")
-
-
-def test_a_run_as_it_should_be_is_read(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(run_text())
-    assert runs.read(tmp_path / "run.json").column("hybrid", "ndcg@10") == [1.0]
 
 
 def test_results_are_not_written_over_what_is_read_or_where_no_folder_is(tmp_path: Path) -> None:
@@ -161,40 +131,3 @@ def test_results_are_not_written_over_what_is_read_or_where_no_folder_is(tmp_pat
         runs.check_output(tmp_path / "queries.jsonl", [tmp_path])
     with pytest.raises(UsageError, match="no folder"):
         runs.check_output(tmp_path / "missing/run.json", [few])
-
-
-def made(values: dict[str, float], first: str = "knowledge:a", grades: dict[str, int] | None = None) -> Run:
-    relevant = grades or {"knowledge:a": 1}
-    answers = {name: RankedAnswer([(first, 1.0)], {"ndcg@10": value}, 1.0, True) for name, value in values.items()}
-    queries = [
-        JudgedQuery(name, f"query {name}", "", relevant, {"hybrid": answer, "bm25": answer})
-        for name, answer in answers.items()
-    ]
-    return Run(queries, {"weights": first, "at": first})
-
-
-def test_a_comparison_counts_and_orders_by_what_changed_most() -> None:
-    before = made({"a": 0.5, "b": 0.5, "c": 0.5, "only here": 0.0})
-    after = made({"c": 0.5, "b": 0.1, "a": 0.6}, first="knowledge:b")
-    found = compare(before, after, "ndcg@10", ("hybrid", "hybrid"))
-    assert (found.wins, found.losses, found.ties, found.unmatched) == (1, 1, 1, 1)
-    assert [c.id for c in found.queries] == ["b", "a", "c"]
-    assert found.queries[0].difference == pytest.approx(-0.4)
-    assert found.after - found.before == pytest.approx(-0.1)
-    assert found.differs == ["weights"]
-    text = "\n".join(runs.comparison_lines(found, 1))
-    assert "1 better, 1 worse, 1 the same, of 3 queries" in text
-    assert "-0.400  0.500 → 0.100  query b" in text and "query a" not in text
-    assert "before  knowledge:a" in text and "after   knowledge:b" in text
-
-
-def test_queries_that_were_judged_anew_are_not_compared() -> None:
-    other = made({"a": 1.0}, grades={"knowledge:a": 2})
-    with pytest.raises(UsageError, match="share no judged query"):
-        compare(made({"a": 0.5}), other, "ndcg@10", ("hybrid", "hybrid"))
-
-
-@pytest.mark.parametrize(("metric", "method"), [("ndcg@10", "magic"), ("f1", "hybrid")])
-def test_a_comparison_of_what_was_not_measured_is_refused(metric: str, method: str) -> None:
-    with pytest.raises(UsageError, match="the run has no"):
-        compare(made({"a": 1.0}), made({"a": 1.0}), metric, (method, method))
