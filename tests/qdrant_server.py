@@ -20,8 +20,7 @@ from typing import Any, Self
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.embed import type_inspector
 
-from kiwi_rag.stores.qdrant_connection import QdrantConnection
-from kiwi_rag.stores.qdrant_payload import INDEXES, PARTITION
+from kiwi_rag.stores.qdrant import INDEXES, PARTITION, QdrantConnection
 from tests.qdrant_engine import Shard
 from tests.stand_in import API_KEY, Failure, Refusal, Seen, StandIn
 

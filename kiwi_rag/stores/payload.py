@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,6 +30,7 @@ from kiwi_rag.model.search import Candidate, Filters, ItemScores, RefusedHit
 from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
+from kiwi_rag.symbols import passage_terms
 
 SCHEMA = 100
 MAX_PASSAGES = 1_000_000
@@ -105,9 +107,16 @@ def head_payload(admission: Admission) -> dict[str, Any]:
     }
 
 
-def passage_fields(passage: Passage) -> dict[str, Any]:
-    """Return a passage as `read_passage` reads it."""
-    return asdict(passage) | {"heading": list(passage.heading)}
+def passage_payloads(
+    records: Sequence[EmbeddingRecord], head: DocumentHead, partition: str = ""
+) -> Iterator[tuple[EmbeddingRecord, str, dict[str, Any], Counter[str]]]:
+    """Yield each passage of a generation with its id, its payload, and how often it has each term."""
+    for record in records:
+        passage, (frequencies, length) = record.passage, passage_terms(record.admission.ref, record.passage)
+        own = {"generation": head.generation, "length": length, "terms": list(frequencies)}
+        own["passage"] = asdict(passage) | {"heading": list(passage.heading)}
+        id_ = passage_id(head.item_id, head.generation, passage.ordinal, partition)
+        yield record, id_, filtered_fields(record.admission) | own, frequencies
 
 
 def filtered_fields(admission: Admission) -> dict[str, Any]:

@@ -1,6 +1,18 @@
 """`QdrantVectorStore`: a collection of a Qdrant server as a `VectorStore`.
 
-Qdrant ranks: the dense leg by cosine, the words leg by its sparse vectors with its own IDF.
+A collection holds four kinds of points, by their payload's ``kind``:
+
+``passage``
+    One passage of one generation of a document, with two vectors: ``dense``, the model's, and ``words``, its terms.
+``staged``
+    The same before its generation is complete; no reader looks at it.
+``head``
+    One a document, without vectors: the generation that counts, and the signed envelope.
+``gone``
+    The head of a document that was deleted: its turn.
+
+`kiwi_rag.stores.payload` has their fields. Qdrant ranks: the dense leg by cosine, the words leg by its sparse vectors
+with its own IDF.
 
 Qdrant has no transactions. One document is replaced like this, so that readers find the whole old one or the whole new
 one:
@@ -19,7 +31,9 @@ met one: a writer is between two steps.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -29,15 +43,31 @@ from pydantic import BaseModel
 from qdrant_client import models
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.lexical import SYMBOL, bm25_weights
-from kiwi_rag.model import Filters, ItemRef, StoreQuery
+from kiwi_rag.lexical import K1, SYMBOL, B, bm25_weights
+from kiwi_rag.model import EmbeddingRecord, Filters, ItemRef, StoreQuery
 from kiwi_rag.retry import WRITING
-from kiwi_rag.stores import qdrant_payload as schema
-from kiwi_rag.stores.base import Capabilities
+from kiwi_rag.stores import payload
+from kiwi_rag.stores.base import Capabilities, timestamp
 from kiwi_rag.stores.document_store import LATER, OTHER_NAME, CollectionModel, DocumentStore, DocumentWrite
 from kiwi_rag.stores.payload import SCHEMA, DocumentHead, Point, matches_path, path_pattern
 from kiwi_rag.stores.qdrant_connection import QdrantConnection
 
+DENSE = "dense"
+WORDS = "words"
+PARTITION = "partition"
+_KEYWORDS = (
+    "kind", "generation", "item_type", "item_id", "folders", "namespace", "category", "author", "tags", "principal",
+    "key_id", "file_type", "service", "domain", "terms",
+)  # fmt: skip
+INDEXES: Mapping[str, str] = {
+    **dict.fromkeys(_KEYWORDS, "keyword"),
+    **dict.fromkeys(("turn", "length", "of"), "integer"),
+    **dict.fromkeys(("signed_at", "at"), "datetime"),
+}
+"""Payload key → type of its index; every key that is filtered, counted or ordered by has one."""
+_AVERAGE_LENGTH = 100.0
+"""The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
+write, and Qdrant cannot apply it."""
 STAGED_SECONDS = 120.0
 """A write whose passages have been staged for so long was broken off; a later write of any document removes them."""
 _MAX_VOCABULARY = 20_000
@@ -47,6 +77,56 @@ _EXPLORE = 128
 _PAGE = 500
 _PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
 __all__ = ["QdrantConnection", "QdrantVectorStore"]
+
+
+def sparse_index(term: str) -> int:
+    """Return a term's index in sparse vectors, 32 bits of its hash; two terms may share one."""
+    return int.from_bytes(hashlib.blake2b(term.encode(), digest_size=4).digest(), "big")
+
+
+def passage_points(
+    records: Sequence[EmbeddingRecord], head: DocumentHead, partition: str = ""
+) -> list[models.PointStruct]:
+    """Return a document's passages as staged points."""
+    state = {"kind": "staged", "turn": head.turn, "at": timestamp(datetime.now(UTC))}
+    points = []
+    for record, id_, fields, frequencies in payload.passage_payloads(records, head, partition):
+        vector: dict[str, Any] = {DENSE: record.vector.tolist()}
+        if weights := _term_weights(frequencies, fields["length"]):
+            vector[WORDS] = models.SparseVector(indices=list(weights), values=list(weights.values()))
+        points.append(models.PointStruct(id=id_, vector=vector, payload=fields | state))
+    return points
+
+
+def _term_weights(frequencies: Mapping[str, int], length: int) -> dict[int, float]:
+    """Return index → what a term adds to BM25 per unit of its IDF."""
+    norm = K1 * (1 - B + B * length / _AVERAGE_LENGTH)
+    return {sparse_index(term): tf * (K1 + 1) / (tf + norm) for term, tf in frequencies.items()}
+
+
+def matches(field: str, *values: Any) -> models.FieldCondition:
+    """Return the condition that a field has, or contains, one of some values; without values, nothing meets it."""
+    match = models.MatchValue(value=values[0]) if len(values) == 1 else models.MatchAny(any=list(values) or [""])
+    return models.FieldCondition(key=field, match=match)
+
+
+def points_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> models.Filter:
+    """Return the condition for points of a kind that pass the filters and other conditions, and have some values.
+
+    Heads and passages are filtered alike. Of a path's pattern only its folder is a condition.
+    """
+    filters = filters or Filters()
+    must = [*others, *(_condition(*one) for one in payload.conditions(kind, filters, values))]
+    # The folder that a pattern names before its first wildcard.
+    if folder := re.split(r"[*?]", payload.path_pattern(filters))[0].rpartition("/")[0]:
+        must.append(matches("folders", folder))
+    return models.Filter(must=must)
+
+
+def _condition(fields: Sequence[str], wanted: Sequence[str] | datetime) -> Any:
+    if isinstance(wanted, datetime):
+        return models.FieldCondition(key=fields[0], range=models.DatetimeRange(gte=wanted))
+    return models.Filter(should=[matches(field, *wanted) for field in fields])
 
 
 class QdrantVectorStore(DocumentStore[QdrantConnection]):
@@ -66,7 +146,8 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         See `STAGED_SECONDS`.
     """
 
-    _of = staticmethod(schema.points_of)
+    capabilities = Capabilities("qdrant", scores=False)
+    _of = staticmethod(points_of)
 
     def __init__(
         self,
@@ -76,9 +157,8 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         partition: str = "",
         staged_seconds: float = STAGED_SECONDS,
     ) -> None:
-        self.capabilities = Capabilities("qdrant", scores=False, collections=not partition)
         super().__init__(connection, collection, f"collection {collection!r}", partition)
-        self._indexes = {**schema.INDEXES, **({schema.PARTITION: "keyword"} if partition else {})}
+        self._indexes = {**INDEXES, **({PARTITION: "keyword"} if partition else {})}
         self._staged = timedelta(seconds=staged_seconds)
 
     async def ensure_created(self, fingerprint: str, dimension: int) -> CollectionModel:
@@ -86,7 +166,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         model = await super().ensure_created(fingerprint, dimension)
         for key in model.missing_indexes:
             kind: Any = models.PayloadSchemaType(self._indexes[key])
-            if key == schema.PARTITION:  # its points are stored together
+            if key == PARTITION:  # its points are stored together
                 kind = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
             await self._call("create_payload_index", key, kind, wait=True)
         return model
@@ -110,21 +190,21 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
                 return now == own
             turn = now.turn + 1
             own = DocumentHead(path, turn, f"{turn}-{write.state}" if write.state else "", len(write.records))
-            points = schema.passage_points(write.records, turn, own.generation, self._partition)
+            points = passage_points(write.records, own, self._partition)
             await self._replace(own, points, write.fields)
             now = await self._head(path)
             if now != own and now.turn >= own.turn:  # else a replica lags behind, and the same is written again
-                await self._update(_delete(_passages(path, schema.matches("generation", own.generation))))
+                await self._update(_delete(_passages(path, matches("generation", own.generation))))
         raise StoreBusy(f"others keep writing {path} at the same time", hint=LATER)
 
     async def _head(self, path: str) -> DocumentHead:
         return (await self._read_heads([path]))[path]
 
     async def _heads(self, filters: Filters, fields: bool | Sequence[str] = True) -> Sequence[Point]:
-        return await self._scroll(schema.points_of("head", filters), fields)
+        return await self._scroll(points_of("head", filters), fields)
 
     async def _is_complete(self, head: DocumentHead) -> bool:
-        condition = schema.points_of("passage", item_id=head.item_id, generation=head.generation)
+        condition = points_of("passage", item_id=head.item_id, generation=head.generation)
         return await self._count(condition) == head.of
 
     async def _replace(
@@ -141,23 +221,23 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
     def _put_head(self, new: DocumentHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
         """Replace a document's head if its turn is the one before; where there is none, create it."""
         point = models.PointStruct(id=self._head_id(new.item_id), vector={}, payload={**fields, **asdict(new)})
-        unchanged = models.Filter(must=[schema.matches("turn", new.turn - 1)])
+        unchanged = models.Filter(must=[matches("turn", new.turn - 1)])
         return models.UpsertOperation(upsert=models.PointsList(points=[point], update_filter=unchanged))
 
     async def _passages_of(self, filters: Filters) -> models.Filter:
         """Return the condition for the passages that pass the filters; Qdrant has none for a path with wildcards."""
         if not path_pattern(filters):
-            return schema.points_of("passage", filters)
+            return points_of("passage", filters)
         heads = await self._heads(filters, ("item_id", "partition"))
         paths = [str(head.payload.get("item_id")) for head in heads]
-        return schema.points_of(
-            "passage", filters, schema.matches("item_id", *(path for path in paths if matches_path(filters, path)))
+        return points_of(
+            "passage", filters, matches("item_id", *(path for path in paths if matches_path(filters, path)))
         )
 
     def _abandoned(self) -> models.Filter:
         """Return the condition for passages that were staged so long ago that their writer broke off."""
         before = models.DatetimeRange(lt=datetime.now(UTC) - self._staged)
-        return schema.points_of("staged", None, models.FieldCondition(key="at", range=before))
+        return points_of("staged", None, models.FieldCondition(key="at", range=before))
 
     async def _unfinished(self) -> tuple[Sequence[str], bool]:
         staged = await self._count(self._abandoned())
@@ -165,7 +245,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         return [problem] if staged else [], False
 
     async def _terms_near(self, slips: Sequence[str]) -> Sequence[Sequence[str]]:
-        vocabulary = await self._facet("terms", schema.points_of("passage"), _MAX_VOCABULARY)
+        vocabulary = await self._facet("terms", points_of("passage"), _MAX_VOCABULARY)
         return [list(map(str, vocabulary))] * len(slips)
 
     async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
@@ -173,14 +253,14 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         shared: dict[str, Any] = {"filter": await self._passages_of(query.filters), "limit": limit}
         shared["with_payload"] = ["item_id", "generation", "passage"]
         params = models.SearchParams(hnsw_ef=max(_EXPLORE, 2 * limit))
-        requests = [models.QueryRequest(query=query.vector.tolist(), using=schema.DENSE, params=params, **shared)]
+        requests = [models.QueryRequest(query=query.vector.tolist(), using=DENSE, params=params, **shared)]
         # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words.
         terms = {t: float(len(query.terms) if t.startswith(SYMBOL) else 1) for t in query.terms}
         if self._partition:  # with the IDF that Qdrant applies elsewhere
             terms = bm25_weights(query.statistics, query.terms)
-        if weights := {schema.sparse_index(term): weight for term, weight in terms.items()}:
+        if weights := {sparse_index(term): weight for term, weight in terms.items()}:
             words = models.SparseVector(indices=list(weights), values=list(weights.values()))
-            requests.append(models.QueryRequest(query=words, using=schema.WORDS, **shared))
+            requests.append(models.QueryRequest(query=words, using=WORDS, **shared))
         return await self._search(requests)
 
     async def _check_exists(self, pauses: Sequence[float]) -> bool:
@@ -191,8 +271,8 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         modifier = None if self._partition else models.Modifier.IDF
         await self._call(
             "create_collection",
-            vectors_config={schema.DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
-            sparse_vectors_config={schema.WORDS: models.SparseVectorParams(modifier=modifier)},
+            vectors_config={DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)},
+            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=modifier)},
             metadata={"kiwi": {"schema": SCHEMA, "fingerprint": fingerprint, "partitions": bool(self._partition)}},
         )
 
@@ -205,7 +285,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
     async def _retrieve(self, ids: Sequence[str]) -> Sequence[Point]:
         """Return the points of some ids that exist."""
         found = await self._call("retrieve", ids, with_payload=True) if ids else []
-        return [point for point in map(_point, found) if point.payload.get(schema.PARTITION, "") == self._partition]
+        return [point for point in map(_point, found) if point.payload.get(PARTITION, "") == self._partition]
 
     async def _search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[Point]]:
         """Return what each of the requests finds, best first."""
@@ -255,9 +335,9 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
     def _scoped(self, value: Any) -> Any:
         """Limit conditions, and whatever holds one, to the partition; points that are added belong to it."""
         if isinstance(value, models.Filter):
-            return models.Filter(must=[schema.matches(schema.PARTITION, self._partition), value])
+            return models.Filter(must=[matches(PARTITION, self._partition), value])
         if isinstance(value, models.PointStruct):
-            return value.model_copy(update={"payload": {**(value.payload or {}), schema.PARTITION: self._partition}})
+            return value.model_copy(update={"payload": {**(value.payload or {}), PARTITION: self._partition}})
         if isinstance(value, BaseModel):
             return value.model_copy(update={name: self._scoped(part) for name, part in value})
         return [self._scoped(one) for one in value] if isinstance(value, list) else value
@@ -266,7 +346,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         info = await self._call("get_collection")
         ours = (info.config.metadata or {}).get("kiwi")
         dense = info.config.params.vectors
-        params = dense.get(schema.DENSE) if isinstance(dense, Mapping) else None
+        params = dense.get(DENSE) if isinstance(dense, Mapping) else None
         if not isinstance(ours, Mapping) or params is None or not isinstance(ours.get("fingerprint"), str):
             raise StoreCorrupt(f"Kiwi did not make the collection {self._name!r}", hint=OTHER_NAME)
         if bool(ours.get("partitions")) != bool(self._partition):
@@ -288,13 +368,11 @@ def _point(found: Any) -> Point:
 
 def _stage(points: Sequence[models.PointStruct]) -> models.UpdateOperation:
     """Upsert staged passages, but never over one that is searched already: a writer of the same content was faster."""
-    return models.UpsertOperation(
-        upsert=models.PointsList(points=list(points), update_filter=schema.points_of("staged"))
-    )
+    return models.UpsertOperation(upsert=models.PointsList(points=list(points), update_filter=points_of("staged")))
 
 
 def _publish(new: DocumentHead) -> models.UpdateOperation:
-    staged = schema.points_of("staged", item_id=new.item_id, generation=new.generation)
+    staged = points_of("staged", item_id=new.item_id, generation=new.generation)
     return models.SetPayloadOperation(set_payload=models.SetPayload(payload={"kind": "passage"}, filter=staged))
 
 
@@ -304,4 +382,4 @@ def _delete(condition: models.Filter) -> models.UpdateOperation:
 
 def _passages(path: str, *others: Any) -> models.Filter:
     """Return the condition for a document's passages, searched or staged."""
-    return models.Filter(must=[schema.matches("item_id", path), schema.matches("kind", "passage", "staged"), *others])
+    return models.Filter(must=[matches("item_id", path), matches("kind", "passage", "staged"), *others])

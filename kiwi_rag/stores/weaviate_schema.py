@@ -34,7 +34,6 @@ from kiwi_rag.model.items import EmbeddingRecord
 from kiwi_rag.model.search import Filters
 from kiwi_rag.stores import payload
 from kiwi_rag.stores.base import timestamp
-from kiwi_rag.symbols import passage_terms
 
 DENSE = "dense"
 SEARCHED = "searchText"
@@ -124,16 +123,13 @@ def passage_objects(
 ) -> list[DataObject[Any, None]]:
     """Return the passages of a generation of a document."""
     commit = str(records[0].admission.item.metadata.get("commit") or "")
-    state = {"kind": "passage", "generation": head.generation, "projectId": project, "commitSha": commit}
+    state = {"kind": "passage", "projectId": project, "commitSha": commit}
     objects = []
-    for record in records:
-        passage, (frequencies, length) = record.passage, passage_terms(record.admission.ref, record.passage)
-        own = {"length": length, "terms": list(frequencies), SEARCHED: " ".join(frequencies.elements())}
-        own |= {"passage": payload.passage_fields(passage), "title": " > ".join(passage.heading)}
-        own |= {"chunkRange": f"{passage.start_line}:{passage.end_line}"}
-        id_ = payload.passage_id(head.item_id, head.generation, passage.ordinal)
-        fields = payload.filtered_fields(record.admission) | state | own
-        objects.append(_object(id_, fields, {DENSE: record.vector.tolist()}))
+    for record, id_, fields, frequencies in payload.passage_payloads(records, head):
+        passage = record.passage
+        own = {"title": " > ".join(passage.heading), "chunkRange": f"{passage.start_line}:{passage.end_line}"}
+        own[SEARCHED] = " ".join(frequencies.elements())
+        objects.append(_object(id_, fields | state | own, {DENSE: record.vector.tolist()}))
     return objects
 
 

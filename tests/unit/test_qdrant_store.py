@@ -26,7 +26,7 @@ from kiwi_rag.errors import (
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores import payload, qdrant, qdrant_payload
+from kiwi_rag.stores import payload, qdrant
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance.documents import document, records_of
@@ -553,7 +553,7 @@ async def test_passages_under_no_head_are_no_hits() -> None:
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     for path in ("acme/deploy", "acme/ghost"):
-        (point, *_) = qdrant_payload.passage_points(batch(["zebra forged"]), 9, "9-forged")
+        (point, *_) = qdrant.passage_points(batch(["zebra forged"]), payload.DocumentHead(path, 9, "9-forged"))
         point.payload |= {"kind": "passage", "item_id": path}
         point.id = payload.passage_id(path, "9-forged", 0)
         await connection.call("upsert", "shared", [point])
@@ -656,7 +656,7 @@ async def test_every_key_that_is_asked_for_has_an_index() -> None:
     with QdrantServer() as server:
         store = QdrantVectorStore(QdrantConnection(server.url), "shared")
         await store.put([batch(OLD)])
-        assert server.collections["shared"].indexes == qdrant_payload.INDEXES
+        assert server.collections["shared"].indexes == qdrant.INDEXES
         del server.collections["shared"].indexes["service"]
         assert (await store.status()).problems == ("payload indexes are missing: service",)
         with pytest.raises(StoreError, match="service"):
@@ -687,7 +687,7 @@ async def test_a_key_of_one_collection_is_enough_once_the_collection_is_there() 
     with QdrantServer() as server:
         connection = QdrantConnection(server.url)
         await QdrantVectorStore(connection, "one", partition="harbour").put([batch(OLD)])
-        assert server.collections["one"].indexes == {**qdrant_payload.INDEXES, "partition": "keyword"}
+        assert server.collections["one"].indexes == {**qdrant.INDEXES, "partition": "keyword"}
         (index,) = (seen.body for seen in server.seen if (seen.body or {}).get("field_name") == "partition")
         assert index["field_schema"] == {"type": "keyword", "is_tenant": True}
         assert not any("idf" in str(vector) for vector in server.collections["one"].wanted.sparse_vectors.values())

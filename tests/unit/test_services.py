@@ -86,7 +86,6 @@ def test_a_workspace_is_a_partition_of_the_one_collection_that_is_set(services: 
         variables = {"HOME": str(services.cwd.parent), **environment, "KIWI_QDRANT_COLLECTION": one}
         store = Workspace(Services.open(variables, services.cwd)).tier.store
         assert (store._name, store._partition) == (name, partition)
-        assert store.capabilities.collections is not bool(partition)
 
 
 def test_both_hosts_of_weaviate_need_consent(services: Services) -> None:
