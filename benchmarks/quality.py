@@ -67,11 +67,11 @@ def fitz(place: Place, *, titled: bool) -> dict[str, Any]:
     everything = write_queries(place.project / "all.jsonl", queries)
     odd = [q for q in queries if int(hashlib.sha256(q["query"].encode()).hexdigest(), 16) % 2]
     reported = write_queries(place.project / "odd.jsonl", odd)
-    chosen = choose_weights(place, load([everything]))
+    chosen = choose_weights(place, load(everything))
     run = evaluate(place, reported, "run", "--source", "project", "--weights", str(chosen))
     shipped = evaluate(place, reported, "shipped", "--source", "project", "--method", "hybrid")
     words = {name: fitz_gov.text_of(document, titled=titled) for name, document in documents.items()}
-    judged = load([reported])
+    judged = load(reported)
     peer = bm25s_column(words, judged)
     local, hybrid, leg = run.column("bm25", MAIN), run.column("hybrid", MAIN), better_leg(run)
     found = {

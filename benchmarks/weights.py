@@ -287,12 +287,12 @@ def write(found: Tuned, dataset: Dataset, path: Path) -> None:
 def main() -> None:
     """Choose weights on judged queries, print the report and write the file."""
     parser = argparse.ArgumentParser(description="Choose the fusion's weights on judged queries.")
-    parser.add_argument("paths", metavar="QUERIES", nargs="+", type=Path)
+    parser.add_argument("path", metavar="QUERIES", type=Path)
     parser.add_argument("--source", default="all")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     try:
-        dataset = load(given.paths)
+        dataset = load(given.path)
         captured = asyncio.run(captured_from(os.environ, Path.cwd(), given.source, dataset))
         found = tune(captured, default_weights())
     except KiwiError as error:

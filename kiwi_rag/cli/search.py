@@ -105,13 +105,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _EXAMPLES = """\b
 Examples:
   kiwi eval queries.jsonl --source project
-  kiwi eval beir/scifact --method bm25 --method hybrid --k 100
+  kiwi eval queries.jsonl --method bm25 --method hybrid --k 100
   kiwi eval queries.jsonl --out today.json
 """
 
 
 @command("eval", epilog=_EXAMPLES)
-@click.argument("paths", metavar="QUERIES [JUDGEMENTS]", nargs=-1, required=True, type=_PATH)
+@click.argument("path", metavar="QUERIES", type=_PATH)
 @SOURCE
 @option("--method", "methods", multiple=True, help="Only this method. Repeatable. Default: all.")
 @option("--k", type=click.IntRange(1, 200), default=10, help="Depth of recall@k.")
@@ -120,20 +120,19 @@ Examples:
 @option("--alpha", type=float, help="Weight of the vector leg in the method hybrid. Default: the tuned weight.")
 @option("--out", type=_FILE, help="Write the run, with the results of each query, as JSON.")
 def evaluate(
-    session: Session, /, paths: tuple[Path, ...], methods: tuple[str, ...], k: int, by_kind: bool,
+    session: Session, /, path: Path, methods: tuple[str, ...], k: int, by_kind: bool,
     weights: FusionWeights | None, out: Path | None, **flags: Any,
 ) -> int:  # fmt: skip
     """Measure nDCG@10, recall@k, hit@3 and MRR@10 of grep, BM25, vectors, RRF and hybrid.
 
     QUERIES holds one JSON object a line: {"query": "...", "relevant": {"directive:acme/x": 2}}, and optionally "kind"
-    and "id". In its place: a folder in BEIR's form, or a file of queries ({"_id", "text"}) and one of judgements
-    (BEIR's or TREC's). Latencies are of whole searches, verification included; the query's vector is cached.
+    and "id". Latencies are of whole searches, verification included; the query's vector is cached.
     """
     from kiwi_rag.evaluation import runs
     from kiwi_rag.evaluation.judgements import load
 
-    runs.check_output(out, paths)
-    names, dataset = runs.check_methods(methods), load(paths)
+    runs.check_output(out, path)
+    names, dataset = runs.check_methods(methods), load(path)
     done = session.run(lambda app: _measure(session, app, dataset, names, k, weights), limit=max(k, 10), **flags)
     if out:
         runs.write(done, out)

@@ -20,7 +20,7 @@ from typing import Any
 from kiwi_rag import __version__
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import StoreError, UsageError
-from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer, files_of, item_key, ref_of, score
+from kiwi_rag.evaluation.judgements import Dataset, JudgedQuery, RankedAnswer, item_key, ref_of, score
 from kiwi_rag.model import Filters, SearchQuery, SearchResult
 from kiwi_rag.search import Searcher
 from kiwi_rag.search.ranking import weights_of
@@ -216,12 +216,12 @@ def as_document(run: Run) -> dict[str, Any]:
     }
 
 
-def check_output(path: Path | None, inputs: Sequence[Path]) -> None:
+def check_output(path: Path | None, dataset: Path) -> None:
     """Raise `UsageError` if a run cannot be written to `path`, or the dataset is read from it."""
     if path and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
         raise UsageError(f"cannot write {path}: {path.parent} is no folder that can be written to")
-    if path and (path.is_dir() or path.resolve() in {file.resolve() for file in files_of(inputs)}):
-        raise UsageError(f"{path} is a folder, or a file of the dataset", hint="give --out another name")
+    if path and (path.is_dir() or path.resolve() == dataset.resolve()):
+        raise UsageError(f"{path} is a folder, or the file of the dataset", hint="give --out another name")
 
 
 def write(run: Run, path: Path) -> None:

@@ -116,13 +116,11 @@ def test_judged_items_that_are_nowhere_are_named(acme: Kiwi) -> None:
     assert "warning: not in any searched tier: 1 judged item: knowledge:acme/gone" in done.stderr
 
 
-def test_a_beir_folder(acme: Kiwi) -> None:
-    folder = acme.cwd / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    queries = [{"_id": "1", "text": "roll back a deploy"}, {"_id": "2", "text": "unjudged"}]
-    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
-    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tdirective:acme/deploy/rollback\t1\n")
-    done = acme.run("eval", str(folder), "--source", "project", "--method", "hybrid")
+def test_queries_that_nothing_is_judged_for_are_left_out_and_counted(acme: Kiwi) -> None:
+    queries = [{"query": "roll back a deploy", "relevant": {"directive:acme/deploy/rollback": 1}},
+               {"query": "unjudged", "relevant": {}}]  # fmt: skip
+    (acme.cwd / "two.jsonl").write_text("\n".join(map(json.dumps, queries)))
+    done = acme.run("eval", "two.jsonl", "--source", "project", "--method", "hybrid")
     assert "1.000" in done.stdout
     assert "left out: 1 query for which nothing is judged relevant" in done.stderr
 
@@ -135,7 +133,7 @@ def test_a_beir_folder(acme: Kiwi) -> None:
         (["eval", QUERIES, "--method", "magic"], 2, "there is no method 'magic'"),
         (["eval", QUERIES, "--alpha", "2"], 2, "alpha 2 is not between 0 and 1"),
         (["eval", QUERIES, "--weights", "beta=1"], 2, "there is no weight 'beta'"),
-        (["eval", QUERIES, "--out", QUERIES], 2, "a file of the dataset"),
+        (["eval", QUERIES, "--out", QUERIES], 2, "the file of the dataset"),
     ],
 )
 def test_what_cannot_be_done_is_said(acme: Kiwi, arguments: list[str], code: int, said: str) -> None:
@@ -148,4 +146,3 @@ def test_what_cannot_be_done_is_said(acme: Kiwi, arguments: list[str], code: int
 def test_help_has_examples(acme: Kiwi) -> None:
     shown = acme.run("eval", "--help").stdout
     assert "kiwi eval queries.jsonl --out today.json" in shown
-    assert "kiwi eval beir/scifact" in shown

@@ -84,7 +84,7 @@ def test_a_query_is_always_in_the_same_half(tmp_path: Path) -> None:
     lines = [json.dumps({"query": f"number {n}", "relevant": {"knowledge:a": 1}}) for n in range(40)]
     path = tmp_path / "queries.jsonl"
     path.write_text("\n".join(lines))
-    queries = load([path]).queries
+    queries = load(path).queries
     even = {q.query for q in queries if is_even(q)}
     assert even == {q.query for q in queries if int(hashlib.sha256(q.query.encode()).hexdigest()[-1], 16) % 2 == 0}
     assert 10 < len(even) < 30

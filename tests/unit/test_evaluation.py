@@ -121,13 +121,10 @@ def test_results_are_not_written_over_what_is_read_or_where_no_folder_is(tmp_pat
     few = tmp_path / "few.jsonl"
     few.write_text("{}")
     (tmp_path / "link").symlink_to(few)
-    (tmp_path / "queries.jsonl").write_text("{}")
-    runs.check_output(tmp_path / "run.json", [few])
-    runs.check_output(None, [few])
+    runs.check_output(tmp_path / "run.json", few)
+    runs.check_output(None, few)
     for output in (few, tmp_path / "link", tmp_path):
-        with pytest.raises(UsageError, match="a file of the dataset"):
-            runs.check_output(output, [few])
-    with pytest.raises(UsageError, match="a file of the dataset"):
-        runs.check_output(tmp_path / "queries.jsonl", [tmp_path])
+        with pytest.raises(UsageError, match="the file of the dataset"):
+            runs.check_output(output, few)
     with pytest.raises(UsageError, match="no folder"):
-        runs.check_output(tmp_path / "missing/run.json", [few])
+        runs.check_output(tmp_path / "missing/run.json", few)
