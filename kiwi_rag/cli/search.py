@@ -102,15 +102,13 @@ def show_reply(
 
 _PATH = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_EXAMPLES = """\b
-Examples:
-  kiwi eval queries.jsonl --source project
-  kiwi eval queries.jsonl --method bm25 --method hybrid --k 100
-  kiwi eval queries.jsonl --out today.json
+_EXAMPLE = """\b
+Example: kiwi eval queries.jsonl --source project
+         kiwi eval queries.jsonl --method bm25 --method hybrid --k 100 --out today.json
 """
 
 
-@command("eval", epilog=_EXAMPLES)
+@command("eval", epilog=_EXAMPLE)
 @click.argument("path", metavar="QUERIES", type=_PATH)
 @SOURCE
 @option("--method", "methods", multiple=True, help="Only this method. Repeatable. Default: all.")

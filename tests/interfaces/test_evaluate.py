@@ -145,4 +145,4 @@ def test_what_cannot_be_done_is_said(acme: Kiwi, arguments: list[str], code: int
 
 def test_help_has_examples(acme: Kiwi) -> None:
     shown = acme.run("eval", "--help").stdout
-    assert "kiwi eval queries.jsonl --out today.json" in shown
+    assert "--k 100 --out today.json" in shown

@@ -31,7 +31,7 @@ def test_a_project_is_set_up_from_a_folder_below_it_and_a_second_time_nothing_ch
     assert f"wrote {root}/CLAUDE.md\n" in first.stderr
     assert "next: restart claude" in first.stderr
     servers = json.loads((root / ".mcp.json").read_text())["mcpServers"]
-    assert list(servers) == ["gh", "kiwi"]
+    assert list(servers) == ["kiwi", "gh"]
     assert servers["kiwi"] == {"type": "stdio", "command": "kiwi", "args": ["mcp"]}
     assert "`update_files`" in (root / "CLAUDE.md").read_text()  # where a project is set up, documents are offered
     before = contents(project)
