@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from kiwi_rag.errors import StoreError
+from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
 from kiwi_rag.model.items import EmbeddingRecord, StoredItem
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.model.search import Candidates, CollectionStatistics, Filters, StoreQuery
+from kiwi_rag.model.search import Candidate, Candidates, CollectionStatistics, Filters, RefusedHit, StoreQuery
 from kiwi_rag.retry import READING
 from kiwi_rag.stores import payload
 from kiwi_rag.stores.base import Capabilities, StoreStatus, one_admission, require_document, require_model
-from kiwi_rag.stores.payload import Point
+from kiwi_rag.stores.payload import FoundPassage, Point
 from kiwi_rag.stores.server import ServerConnection
 
 _ROUNDS = 3
 LATER = "let one machine index a file"
 OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 OTHER_MODEL = "use that model, or empty the index: kiwi workspace index --rebuild"
+_Found = list[FoundPassage]
+_Hits = list[Candidate]
+_Refused = list[RefusedHit]
 ConnectionT = TypeVar("ConnectionT", bound=ServerConnection[Any])
 
 
@@ -182,13 +186,14 @@ class DocumentStore(ABC, Generic[ConnectionT]):
         model.require(query.fingerprint, len(query.vector))
         stale: frozenset[str] = frozenset()
         for _ in range(_ROUNDS):
-            found = await self._search_legs(query, stale)
-            legs = payload.LegResults.read(found, self.capabilities.kind, self._partition)
-            legs.found = [one for one in legs.found if payload.matches_path(query.filters, one.path)]
-            candidates, stale = legs.candidates(await self._retrieve(list(map(self._head_id, legs.paths))))
+            refused: list[RefusedHit] = []
+            found = self._read_legs(await self._search_legs(query, stale), refused)
+            found = [one for one in found if payload.matches_path(query.filters, one.path)]
+            heads = await self._retrieve([self._head_id(path) for path in sorted({one.path for one in found})])
+            candidates, stale = self._candidates(found, heads, refused)
             if not stale:  # else a writer is between two steps
                 break
-        return Candidates(tuple(candidates), model.plan, tuple(dict.fromkeys(legs.refused)))
+        return Candidates(tuple(candidates), model.plan, tuple(dict.fromkeys(refused)))
 
     async def status(self) -> StoreStatus:
         """Return counts and health."""
@@ -289,6 +294,43 @@ class DocumentStore(ABC, Generic[ConnectionT]):
 
     def _head_id(self, path: str) -> str:
         return payload.head_id(path, self._partition)
+
+    @contextmanager
+    def _refusing(self, point: Point, refused: _Refused) -> Iterator[None]:
+        """Add a point that is malformed to the refused ones."""
+        try:
+            yield
+        except StoreCorrupt as error:
+            refused.append(RefusedHit(payload.ref_of(point.payload), self.capabilities.kind, error.code, error.message))
+
+    def _read_legs(self, legs: Sequence[Sequence[Point]], refused: _Refused) -> Iterable[FoundPassage]:
+        """Return the passages that the vector leg and the words leg found."""
+        found: dict[str, FoundPassage] = {}
+        for number, leg in enumerate(legs):
+            for point in leg:
+                with self._refusing(point, refused):
+                    one = found.setdefault(point.id, payload.read_passage(point, self._partition))
+                    if number == 0:
+                        one.cosine = min(1.0, max(-1.0, point.score))
+                    else:
+                        one.words = max(0.0, point.score)
+        return found.values()
+
+    def _candidates(self, found: _Found, heads: Sequence[Point], refused: _Refused) -> tuple[_Hits, frozenset[str]]:
+        """Return the passages of the generations that count, and the generations of the others."""
+        by_head: dict[str, _Found] = {}
+        for one in found:
+            by_head.setdefault(self._head_id(one.path), []).append(one)
+        candidates: _Hits = []
+        judged: set[str] = set()
+        for point in heads:
+            own = by_head.get(point.id, [])
+            with self._refusing(point, refused):
+                generation = payload.read_head(point.payload, own[0].path if own else "").generation
+                own = [one for one in own if one.generation == generation]
+                candidates += payload.read_candidates(point.payload, own)
+            judged |= {one.generation for one in own}
+        return candidates, frozenset(one.generation for one in found) - judged
 
     async def _read_heads(self, paths: Collection[str]) -> Mapping[str, payload.DocumentHead]:
         """Return the heads of some documents, those that were never written too."""
