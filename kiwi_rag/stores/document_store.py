@@ -77,6 +77,8 @@ class DocumentStore(ABC, Generic[ConnectionT]):
     capabilities: Capabilities
     starting: Sequence[float] = READING
     """Pauses of a write as long as the server starts."""
+    broken_off_seconds = 120.0
+    """A write that began so long ago was broken off; the next write of any document removes what it left."""
     _exists = False
 
     def __init__(self, connection: ConnectionT, name: str, label: str, partition: str = "") -> None:

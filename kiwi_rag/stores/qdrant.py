@@ -68,8 +68,6 @@ INDEXES: Mapping[str, str] = {
 _AVERAGE_LENGTH = 100.0
 """The average passage length, in terms, that the ``words`` vectors are computed for: the true one changes with every
 write, and Qdrant cannot apply it."""
-STAGED_SECONDS = 120.0
-"""A write whose passages have been staged for so long was broken off; a later write of any document removes them."""
 _MAX_VOCABULARY = 20_000
 _MAX_FACETS = 100_000
 _TRIES = 12
@@ -142,24 +140,14 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         The collection's name.
     partition
         Which part of the collection this is, where one holds several: for a key that may not create others.
-    staged_seconds
-        See `STAGED_SECONDS`.
     """
 
     capabilities = Capabilities("qdrant", scores=False)
     _of = staticmethod(points_of)
 
-    def __init__(
-        self,
-        connection: QdrantConnection,
-        collection: str,
-        *,
-        partition: str = "",
-        staged_seconds: float = STAGED_SECONDS,
-    ) -> None:
+    def __init__(self, connection: QdrantConnection, collection: str, *, partition: str = "") -> None:
         super().__init__(connection, collection, f"collection {collection!r}", partition)
         self._indexes = {**INDEXES, **({PARTITION: "keyword"} if partition else {})}
-        self._staged = timedelta(seconds=staged_seconds)
 
     async def ensure_created(self, fingerprint: str, dimension: int) -> CollectionModel:
         """Create the collection and its indexes where they are missing; raises as `DocumentStore.ensure_created`."""
@@ -236,7 +224,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
 
     def _abandoned(self) -> models.Filter:
         """Return the condition for passages that were staged so long ago that their writer broke off."""
-        before = models.DatetimeRange(lt=datetime.now(UTC) - self._staged)
+        before = models.DatetimeRange(lt=datetime.now(UTC) - timedelta(seconds=self.broken_off_seconds))
         return points_of("staged", None, models.FieldCondition(key="at", range=before))
 
     async def _unfinished(self) -> tuple[Sequence[str], bool]:

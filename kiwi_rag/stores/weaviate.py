@@ -14,7 +14,7 @@ old one or the whole new one, and of several writers the one whose head was stor
 4. Replace the heads, each in one step. From here on readers see the new documents.
 5. Remove the passages of these documents that belong to no head and, by the notes, to no other writer; then the notes.
 6. Read the heads again. A document whose passages are incomplete, because this writer was so slow that another one took
-   it for broken off (`NOTED_SECONDS`) and removed them, is written again.
+   it for broken off (`DocumentStore.broken_off_seconds`) and removed them, is written again.
 
 A reader drops every passage whose generation is not the one that its document's head names, and searches again without
 the generations that it dropped.
@@ -48,8 +48,6 @@ STARTING = (*WRITING, 4.0, 8.0)
 """Pauses of a write while the server starts, which takes it some seconds."""
 AT_ONCE = 10_000
 """What a server finds or deletes at once unless configured otherwise (``QUERY_MAXIMUM_RESULTS``)."""
-NOTED_SECONDS = 120.0
-"""A write that was noted so long ago was broken off; the next write of any document removes what it left."""
 _TRIES = 12
 _PASSAGES_AT_ONCE = 100
 _PAGE = 500
@@ -66,20 +64,15 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
         The connection to Weaviate; several stores may share one, and each closes it.
     collection
         The name of the collection, from which that of the class is derived.
-    noted_seconds
-        See `NOTED_SECONDS`.
     """
 
     capabilities = Capabilities("weaviate", scores=False)
     _of = staticmethod(schema.objects_of)
 
-    def __init__(
-        self, connection: WeaviateConnection, collection: str, *, noted_seconds: float = NOTED_SECONDS
-    ) -> None:
+    def __init__(self, connection: WeaviateConnection, collection: str) -> None:
         name = schema.class_name(collection)
         super().__init__(connection, name, f"class {name}")
         self.starting, self._project = STARTING, collection
-        self._noted = timedelta(seconds=noted_seconds)
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove a document; return whether it was there."""
@@ -149,7 +142,7 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
 
     def _is_live(self, note: Point) -> bool:
         at = note.payload.get("at")
-        return isinstance(at, datetime) and at > datetime.now(UTC) - self._noted
+        return isinstance(at, datetime) and at > datetime.now(UTC) - timedelta(seconds=self.broken_off_seconds)
 
     async def _unfinished(self) -> tuple[Sequence[str], bool]:
         notes = await self._notes()

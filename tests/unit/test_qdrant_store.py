@@ -58,6 +58,12 @@ async def seen_by_a_reader(store: QdrantVectorStore) -> tuple[int, int, list[str
     return counted.items, counted.passages, sorted(c.passage.text for c in found.items)
 
 
+def impatient(store: QdrantVectorStore, seconds: float = 0) -> QdrantVectorStore:
+    """The store, which takes writes for broken off that began so many seconds ago."""
+    store.broken_off_seconds = seconds
+    return store
+
+
 Call = Callable[[], Awaitable[Any]]
 
 
@@ -112,7 +118,7 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
 ) -> None:
     monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
     connection = LocalQdrant()
-    store = QdrantVectorStore(connection, "shared", staged_seconds=0)
+    store = impatient(QdrantVectorStore(connection, "shared"), 0)
     await store.put([batch(OLD)])
     with monkeypatch.context() as broken:
         breaking(broken, at, after=after)
@@ -121,7 +127,7 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
     assert await seen_by_a_reader(store) in [(1, 3, sorted(OLD)), (1, 2, sorted(NEW))]
     assert (await store.similar_terms(["zebrq", "girafef"])).keys() == {"zebrq", "girafef"}
 
-    await QdrantVectorStore(connection, "shared", staged_seconds=0).put([batch(["other"], path="acme/other")])
+    await impatient(QdrantVectorStore(connection, "shared"), 0).put([batch(["other"], path="acme/other")])
     assert (await store.status()).problems == ()
     await store.put([batch(NEW)])
     assert await seen_by_a_reader(store) == (2, 3, sorted([*NEW, "other"]))
@@ -137,7 +143,7 @@ async def every_point(connection: QdrantConnection) -> list[Any]:
 
 async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
-    store = QdrantVectorStore(LocalQdrant(), "shared", staged_seconds=0)
+    store = impatient(QdrantVectorStore(LocalQdrant(), "shared"), 0)
     await store.put([batch(["other"], path="acme/other")])
     with monkeypatch.context() as broken, pytest.raises(Broken):
         breaking(broken, 1, after=True)
@@ -152,7 +158,7 @@ async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: p
     await store.close()
 
 
-@pytest.mark.parametrize("staged_seconds", [qdrant.STAGED_SECONDS, 0])
+@pytest.mark.parametrize("staged_seconds", [120, 0])
 @pytest.mark.parametrize("seed", range(size(12)))
 async def test_writers_that_meet_everywhere_leave_every_document_whole(
     seed: int, staged_seconds: float, monkeypatch: pytest.MonkeyPatch
@@ -160,7 +166,7 @@ async def test_writers_that_meet_everywhere_leave_every_document_whole(
     monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
     monkeypatch.setattr(qdrant, "_TRIES", 100)
     connection = Yielding(seed)
-    stores = [QdrantVectorStore(connection, "shared", staged_seconds=staged_seconds) for _ in range(3)]
+    stores = [impatient(QdrantVectorStore(connection, "shared"), staged_seconds) for _ in range(3)]
     wanted = {f"acme/own-{n}": f"own {n}" for n in range(3)}
 
     async def write(number: int) -> None:
@@ -195,7 +201,7 @@ async def test_writers_that_meet_everywhere_leave_every_document_whole(
 async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
     connection = LocalQdrant()
-    slow, other = (QdrantVectorStore(connection, "shared", staged_seconds=s) for s in (1000, 0))
+    slow, other = (impatient(QdrantVectorStore(connection, "shared"), s) for s in (1000, 0))
     await other.put([batch(NEW)])
     held, number = asyncio.Event(), 0
 

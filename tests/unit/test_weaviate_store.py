@@ -159,6 +159,12 @@ async def test_objects_hold_what_other_readers_look_for(server: WeaviateServer) 
     await store.close()
 
 
+def impatient(store: WeaviateVectorStore, seconds: float = 0) -> WeaviateVectorStore:
+    """The store, which takes writes for broken off that began so many seconds ago."""
+    store.broken_off_seconds = seconds
+    return store
+
+
 class Broken(Exception):
     """The writer's process ended here."""
 
@@ -183,7 +189,7 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
 ) -> None:
     monkeypatch.setattr(weaviate, "_PASSAGES_AT_ONCE", 1)
     connection = connect(server)
-    store, other = (WeaviateVectorStore(connection, "shared", noted_seconds=0) for _ in range(2))
+    store, other = (impatient(WeaviateVectorStore(connection, "shared"), 0) for _ in range(2))
     await other.put([batch(OLD)])
     number = 0
 
@@ -211,7 +217,7 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
     await connection.close()
 
 
-@pytest.mark.parametrize("noted_seconds", [weaviate.NOTED_SECONDS, 0])
+@pytest.mark.parametrize("noted_seconds", [120, 0])
 @pytest.mark.parametrize("seed", range(size(8)))
 async def test_writers_that_meet_everywhere_leave_every_document_whole(
     server: WeaviateServer, seed: int, noted_seconds: float, monkeypatch: pytest.MonkeyPatch
@@ -219,7 +225,7 @@ async def test_writers_that_meet_everywhere_leave_every_document_whole(
     """With 0 seconds writers take each other for broken off, and remove what others are about to publish."""
     monkeypatch.setattr(weaviate, "_TRIES", 100)
     connection, chosen = connect(server), random.Random(seed)
-    stores = [WeaviateVectorStore(connection, "shared", noted_seconds=noted_seconds) for _ in range(3)]
+    stores = [impatient(WeaviateVectorStore(connection, "shared"), noted_seconds) for _ in range(3)]
 
     async def yielding(write: Callable[[], Awaitable[Any]]) -> None:
         for _ in range(chosen.randrange(5)):
