@@ -79,6 +79,11 @@ class DocumentStore(ABC, Generic[ConnectionT]):
     """Pauses of a write as long as the server starts."""
     broken_off_seconds = 120.0
     """A write that began so long ago was broken off; the next write of any document removes what it left."""
+    tries = 12
+    """How often a document is written while others write it, too."""
+    passages_at_once = 100
+    """Some MB as JSON; a server takes 32 MB at once unless configured otherwise."""
+    page = 500
     _exists = False
 
     def __init__(self, connection: ConnectionT, name: str, label: str, partition: str = "") -> None:

@@ -70,10 +70,7 @@ _AVERAGE_LENGTH = 100.0
 write, and Qdrant cannot apply it."""
 _MAX_VOCABULARY = 20_000
 _MAX_FACETS = 100_000
-_TRIES = 12
 _EXPLORE = 128
-_PAGE = 500
-_PASSAGES_AT_ONCE = 100  # some MB as JSON; a server takes 32 MB at once unless configured otherwise
 __all__ = ["QdrantConnection", "QdrantVectorStore"]
 
 
@@ -173,7 +170,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         """Replace what is stored of a document, unless it is as written already; return whether this writer did."""
         path, own = write.path, None
         now = await self._head(path)
-        for _ in range(_TRIES):
+        for _ in range(self.tries):
             if now.state == write.state and await self._is_complete(now):
                 return now == own
             turn = now.turn + 1
@@ -199,7 +196,9 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         self, new: DocumentHead, points: Sequence[models.PointStruct], fields: Mapping[str, Any]
     ) -> None:
         """Take steps 2 and 3."""
-        batches = [points[start : start + _PASSAGES_AT_ONCE] for start in range(0, len(points), _PASSAGES_AT_ONCE)]
+        batches = [
+            points[start : start + self.passages_at_once] for start in range(0, len(points), self.passages_at_once)
+        ]
         for batch in batches[:-1]:
             await self._update(_stage(batch))
         earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
@@ -287,7 +286,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         found: list[Point] = []
         offset: Any = None
         while True:
-            page, following = await self._call("scroll", condition, _PAGE, offset=offset, with_payload=fields)
+            page, following = await self._call("scroll", condition, self.page, offset=offset, with_payload=fields)
             found += map(_point, page)
             if following is None or following == offset or not page:
                 return found

@@ -24,7 +24,6 @@ from kiwi_rag.stores.server import ServerConnection
 
 MIN_SERVER = (1, 16)
 """Conditional updates and a collection's own metadata came with Qdrant 1.16; without the first, writers would race."""
-_ANSWER_SECONDS = 30
 
 
 class QdrantConnection(ServerConnection[AsyncQdrantClient]):
@@ -36,8 +35,6 @@ class QdrantConnection(ServerConnection[AsyncQdrantClient]):
         ``https://host:6333``.
     api_key
         The server's key; only sent over TLS, or to this machine.
-    seconds
-        How long one request may take.
 
     Raises
     ------
@@ -47,10 +44,10 @@ class QdrantConnection(ServerConnection[AsyncQdrantClient]):
 
     product, example = "Qdrant", "https://<host>:6333"
 
-    def __init__(self, url: str, api_key: str = "", *, seconds: int = _ANSWER_SECONDS) -> None:
+    def __init__(self, url: str, api_key: str = "") -> None:
         super().__init__(api_key)
         self._host = self._check_url(url).hostname or ""
-        self._url, self._seconds = url, seconds
+        self._url = url
 
     async def call(self, method: str, *arguments: Any, pauses: Sequence[float] = READING, **options: Any) -> Any:
         """Return what a method of the client returns; see `attempt`."""
@@ -76,7 +73,7 @@ class QdrantConnection(ServerConnection[AsyncQdrantClient]):
     async def _connect(self) -> AsyncQdrantClient:
         # The key goes as the header that it is: as `api_key` the client would warn of http on this machine.
         headers = {"api-key": self._key} if self._key else None
-        options: dict[str, Any] = {"timeout": self._seconds, "verify": httpx_certificates()}
+        options: dict[str, Any] = {"timeout": int(self.seconds), "verify": httpx_certificates()}
         options["trust_env"] = not is_loopback(self._host)  # a proxy would get what needs no consent
         return AsyncQdrantClient(url=self._url, headers=headers, check_compatibility=False, **options)
 

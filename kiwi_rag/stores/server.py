@@ -35,6 +35,8 @@ class ServerConnection(ABC, Generic[ClientT]):
     """The name of this kind of server; its settings begin with ``KIWI_<NAME>``."""
     example: str
     version = ""
+    seconds: float = 30
+    """How long one request may take."""
 
     def __init__(self, api_key: str) -> None:
         # An HTTP library's own error for a key that cannot be a header would quote it.

@@ -48,9 +48,6 @@ STARTING = (*WRITING, 4.0, 8.0)
 """Pauses of a write while the server starts, which takes it some seconds."""
 AT_ONCE = 10_000
 """What a server finds or deletes at once unless configured otherwise (``QUERY_MAXIMUM_RESULTS``)."""
-_TRIES = 12
-_PASSAGES_AT_ONCE = 100
-_PAGE = 500
 _WORD_SAMPLE = 500
 __all__ = ["WeaviateConnection", "WeaviateVectorStore"]
 
@@ -88,7 +85,7 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
         writes = list({one.path: one for one in writes}.values())
         own: dict[str, DocumentHead] = {}
         replaced: set[str] = set()
-        for _ in range(_TRIES):
+        for _ in range(self.tries):
             now = await self._read_heads([one.path for one in writes])
             # Done is a document that another writer replaced after this one, or that is as written with all passages.
             counts = await self._generations(now)
@@ -110,8 +107,8 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
         """Take the steps 2 to 4."""
         await self._upsert([schema.write_object(head) for head in heads.values()])
         passages = [o for one in writes for o in schema.passage_objects(one.records, heads[one.path], self._project)]
-        for start in range(0, len(passages), _PASSAGES_AT_ONCE):
-            await self._upsert(passages[start : start + _PASSAGES_AT_ONCE])
+        for start in range(0, len(passages), self.passages_at_once):
+            await self._upsert(passages[start : start + self.passages_at_once])
         await self._upsert([schema.head_object(heads[one.path], one.fields, self._project) for one in writes])
 
     async def _sweep(self, paths: Sequence[str], own: Collection[str] = ()) -> None:
@@ -155,9 +152,9 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
         order, last = Sort.by_property("position"), -1
         while True:
             condition = schema.objects_of("head", filters, Filter.by_property("position").greater_than(last))
-            page = await self._find("fetch_objects", filters=condition, sort=order, limit=_PAGE)
+            page = await self._find("fetch_objects", filters=condition, sort=order, limit=self.page)
             found += page
-            if len(page) < _PAGE:
+            if len(page) < self.page:
                 return found
             last = page[-1].payload["position"]
 
@@ -174,7 +171,7 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
         return [term for term, _ in counts.most_common()]
 
     async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
-        fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)[:_PAGE]]
+        fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)[: self.page]]
         shared = {"filters": schema.objects_of("passage", query.filters, *fresh), "limit": max(1, query.depth)}
         shared |= {"return_properties": ["item_id", "generation", "passage"]}
         dense = {"target_vector": schema.DENSE, "return_metadata": MetadataQuery(distance=True)}

@@ -26,7 +26,6 @@ from kiwi_rag.stores.server import ServerConnection
 
 MIN_SERVER = (1, 29)
 """Counts and sums over gRPC came with Weaviate 1.29."""
-_ANSWER_SECONDS = 30
 _GRPC = "KIWI_WEAVIATE_GRPC_URL"
 
 
@@ -42,8 +41,6 @@ class WeaviateConnection(ServerConnection[WeaviateAsyncClient]):
     grpc_url
         The address of the server's gRPC interface. The default is the same host, as the user has allowed it, with port
         50051; beside port 27501, with which Kiwi's compose file starts it, 27502.
-    seconds
-        How long one request may take.
 
     Raises
     ------
@@ -53,11 +50,10 @@ class WeaviateConnection(ServerConnection[WeaviateAsyncClient]):
 
     product, example = "Weaviate", "https://<host>:8080"
 
-    def __init__(self, url: str, api_key: str = "", *, grpc_url: str = "", seconds: float = _ANSWER_SECONDS) -> None:
+    def __init__(self, url: str, api_key: str = "", *, grpc_url: str = "") -> None:
         super().__init__(api_key)
         self._rest = self._check_url(url)
         self._grpc = self._check_url(grpc_url or _grpc_address(self._rest), "GRPC_URL")
-        self.seconds = seconds
         self._trust_env = not is_loopback(self._rest.hostname or "")  # proxies do not reach this machine
 
     @contextmanager

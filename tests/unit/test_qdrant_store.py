@@ -116,7 +116,7 @@ class Yielding(LocalQdrant):
 async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_one_sweeps(
     at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
     connection = LocalQdrant()
     store = impatient(QdrantVectorStore(connection, "shared"), 0)
     await store.put([batch(OLD)])
@@ -142,7 +142,7 @@ async def every_point(connection: QdrantConnection) -> list[Any]:
 
 
 async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
     store = impatient(QdrantVectorStore(LocalQdrant(), "shared"), 0)
     await store.put([batch(["other"], path="acme/other")])
     with monkeypatch.context() as broken, pytest.raises(Broken):
@@ -163,8 +163,8 @@ async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: p
 async def test_writers_that_meet_everywhere_leave_every_document_whole(
     seed: int, staged_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
-    monkeypatch.setattr(qdrant, "_TRIES", 100)
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
+    monkeypatch.setattr(QdrantVectorStore, "tries", 100)
     connection = Yielding(seed)
     stores = [impatient(QdrantVectorStore(connection, "shared"), staged_seconds) for _ in range(3)]
     wanted = {f"acme/own-{n}": f"own {n}" for n in range(3)}
@@ -199,7 +199,7 @@ async def test_writers_that_meet_everywhere_leave_every_document_whole(
 
 
 async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
     connection = LocalQdrant()
     slow, other = (impatient(QdrantVectorStore(connection, "shared"), s) for s in (1000, 0))
     await other.put([batch(NEW)])
@@ -370,7 +370,8 @@ async def test_what_may_pass_is_tried_again(failure: Failure) -> None:
 
 async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
     with QdrantServer() as server:
-        connection = QdrantConnection(server.url, seconds=1)
+        connection = QdrantConnection(server.url)
+        connection.seconds = 1
         store = QdrantVectorStore(connection, "shared")
         assert await store.list(Filters()) == []
         server.before = lambda seen: time.sleep(1.5)

@@ -187,7 +187,7 @@ def around(
 async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_one_sweeps(
     server: WeaviateServer, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weaviate, "_PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr(WeaviateVectorStore, "passages_at_once", 1)
     connection = connect(server)
     store, other = (impatient(WeaviateVectorStore(connection, "shared"), 0) for _ in range(2))
     await other.put([batch(OLD)])
@@ -223,7 +223,7 @@ async def test_writers_that_meet_everywhere_leave_every_document_whole(
     server: WeaviateServer, seed: int, noted_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 0 seconds writers take each other for broken off, and remove what others are about to publish."""
-    monkeypatch.setattr(weaviate, "_TRIES", 100)
+    monkeypatch.setattr(WeaviateVectorStore, "tries", 100)
     connection, chosen = connect(server), random.Random(seed)
     stores = [impatient(WeaviateVectorStore(connection, "shared"), noted_seconds) for _ in range(3)]
 
@@ -307,8 +307,8 @@ async def test_of_two_writers_the_later_head_counts_and_the_first_does_not_write
 async def test_a_long_list_is_read_page_by_page_and_a_long_document_in_groups(
     server: WeaviateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weaviate, "_PAGE", 2)
-    monkeypatch.setattr(weaviate, "_PASSAGES_AT_ONCE", 3)
+    monkeypatch.setattr(WeaviateVectorStore, "page", 2)
+    monkeypatch.setattr(WeaviateVectorStore, "passages_at_once", 3)
     store = WeaviateVectorStore(connect(server), "shared")
     await store.put([batch([f"text {n}" for n in range(2)], path=f"acme/{name}") for name in "abcd"])
     listed = [one.ref.item_id for one in await store.list(Filters())]
@@ -351,7 +351,9 @@ async def test_a_closed_grpc_port_is_named_at_once(server: WeaviateServer) -> No
 
 
 async def test_a_server_that_fails_or_hangs_over_grpc_gives_no_empty_answer(server: WeaviateServer) -> None:
-    store = WeaviateVectorStore(connect(server, seconds=0.3), "shared")
+    connection = connect(server)
+    connection.seconds = 0.3
+    store = WeaviateVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     status = grpc.StatusCode
     cases = [(status.UNAVAILABLE, StoreUnreachable), (status.DEADLINE_EXCEEDED, StoreUnreachable),
