@@ -38,6 +38,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 """The methods in the order of the table, each with what it changes of a search."""
 _WORD = re.compile(r"[a-z0-9]{3,}")
 
+Tiers = Sequence[Collection[VectorStore]]
 _Answer = tuple[list[tuple[tuple[str, ...], float]], bool]
 _Ranker = Callable[[str], Awaitable[_Answer]]  # hits, each the `item_key` of it and its copies; is the answer complete?
 
@@ -84,7 +85,7 @@ async def evaluate(  # noqa: PLR0913
     dataset: Dataset,
     methods: Sequence[str],
     searcher: Searcher,
-    tiers: Sequence[Collection[VectorStore]],
+    tiers: Tiers,
     query: SearchQuery,
     *,
     k: int = 10,
@@ -113,9 +114,7 @@ async def evaluate(  # noqa: PLR0913
     return Run(queries, about or {})
 
 
-async def conditions(
-    dataset: Dataset, tiers: Sequence[Collection[VectorStore]], query: SearchQuery, model: str
-) -> dict[str, Any]:
+async def conditions(dataset: Dataset, tiers: Tiers, query: SearchQuery, model: str) -> dict[str, Any]:
     """Return what the figures of a run depend on; ``missing`` are relevant items that no method can find."""
     status = {tier.name: await tier.store.status() for tier in tiers}
     return {
@@ -130,7 +129,7 @@ async def conditions(
     }
 
 
-async def missing_items(dataset: Dataset, tiers: Sequence[Collection[VectorStore]]) -> list[str]:
+async def missing_items(dataset: Dataset, tiers: Tiers) -> list[str]:
     """Return the relevant items that none of the tiers holds, in order."""
     judged = {ref for query in dataset.queries for ref, grade in query.relevant.items() if grade > 0}
     stored = {item_key(item.ref) for tier in tiers for item in await tier.store.list(Filters())}
@@ -172,7 +171,7 @@ def grep(texts: Mapping[str, str], limit: int) -> _Ranker:
     return rank
 
 
-async def _texts(tiers: Sequence[Collection[VectorStore]]) -> dict[str, str]:
+async def _texts(tiers: Tiers) -> dict[str, str]:
     texts: dict[str, str] = {}
     for tier in tiers:
         for listed in await tier.store.list(Filters()):

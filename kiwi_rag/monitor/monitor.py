@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import semver
 
@@ -220,7 +220,7 @@ class ConsistencyCheck:
         self.notices = (await self.monitor.check(fully=True)).notices
         states = await self.monitor.version_states(ref)
         for one in newer(ref.version or "", earlier, self._revoked()):
-            if check_rollback(ref, one, states.get(one.version), found_by) == "yanked":
+            if check_rollback(ref, one, states.get(one.version), found_by):
                 self.fresh.append((replace(ref, version=one.version), replace(one, yanked=True)))
 
     def _revoked(self) -> set[str]:
@@ -288,13 +288,11 @@ def newer(version: str, seen: Iterable[SeenVersion], revoked: Iterable[str]) -> 
     return sorted(above, key=lambda s: _order(s.version), reverse=True)
 
 
-def check_rollback(
-    ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str
-) -> Literal["yanked", "unindexed"]:
-    """Return why the registry may serve `ref` as the newest though `above` was seen, by the present `state` of that.
+def check_rollback(ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str) -> bool:
+    """Check that the registry may serve `ref` as the newest though `above` was seen, by the present `state` of that.
 
-    It was yanked, or a search with the model `found_by` cannot find it because it is not indexed yet. The latter does
-    not hold for a version that a search with this model has found before.
+    It may if that was yanked (then this returns true), or if a search with the model `found_by` cannot find it because
+    it is not indexed yet. The latter does not hold for a version that a search with this model has found before.
 
     Raises
     ------
@@ -303,9 +301,9 @@ def check_rollback(
     """
     if state and state.digest == above.digest:
         if state.yanked:
-            return "yanked"
+            return True
         if found_by and state.passages == 0 and above.found_by != found_by:
-            return "unindexed"
+            return False
     message = f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked"
     raise errors.RolledBack(message, hint=_accept_hint(ref))
 

@@ -36,6 +36,7 @@ SCHEMA = 100
 MAX_PASSAGES = 1_000_000
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
 Payload = Mapping[str, Any]
+Condition = tuple[Sequence[str], Sequence[str] | datetime]
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _HEAD = Columns({str: "kind item_id generation", int: "turn of"})
 _TYPE = {Literal["document"]: "item_type"}
@@ -136,9 +137,7 @@ def filtered_fields(admission: Admission) -> dict[str, Any]:
     }
 
 
-def conditions(
-    kind: str, filters: Filters, values: dict[str, str]
-) -> Iterator[tuple[Sequence[str], Sequence[str] | datetime]]:
+def conditions(kind: str, filters: Filters, values: dict[str, str]) -> Iterator[Condition]:
     """Yield what holds for points of a kind that have some values and pass filters, except for a path with wildcards.
 
     Each is some fields, of which one has, or contains, one of some values; with a time, it is not before that.

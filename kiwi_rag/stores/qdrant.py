@@ -158,9 +158,8 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove a document; return whether it was there."""
-        return await self._has(ref) and await self._replace_document(
-            DocumentWrite(ref.item_id, fields={"kind": "gone"})
-        )
+        gone = DocumentWrite(ref.item_id, fields={"kind": "gone"})
+        return await self._has(ref) and await self._replace_document(gone)
 
     async def _write(self, writes: Sequence[DocumentWrite]) -> None:
         for write in writes:
@@ -175,8 +174,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
                 return now == own
             turn = now.turn + 1
             own = DocumentHead(path, turn, f"{turn}-{write.state}" if write.state else "", len(write.records))
-            points = passage_points(write.records, own, self._partition)
-            await self._replace(own, points, write.fields)
+            await self._replace(own, write)
             now = await self._head(path)
             if now != own and now.turn >= own.turn:  # else a replica lags behind, and the same is written again
                 await self._update(_delete(_passages(path, matches("generation", own.generation))))
@@ -186,24 +184,29 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         return (await self._read_heads([path]))[path]
 
     async def _heads(self, filters: Filters, fields: bool | Sequence[str] = True) -> Sequence[Point]:
-        return await self._scroll(points_of("head", filters), fields)
+        found: list[Point] = []
+        offset: Any = None
+        while True:
+            condition, options = points_of("head", filters), {"offset": offset, "with_payload": fields}
+            page, following = await self._call("scroll", condition, self.page, **options)
+            found += map(_point, page)
+            if following is None or following == offset or not page:
+                return found
+            offset = following
 
     async def _is_complete(self, head: DocumentHead) -> bool:
         condition = points_of("passage", item_id=head.item_id, generation=head.generation)
         return await self._count(condition) == head.of
 
-    async def _replace(
-        self, new: DocumentHead, points: Sequence[models.PointStruct], fields: Mapping[str, Any]
-    ) -> None:
+    async def _replace(self, new: DocumentHead, write: DocumentWrite) -> None:
         """Take steps 2 and 3."""
-        batches = [
-            points[start : start + self.passages_at_once] for start in range(0, len(points), self.passages_at_once)
-        ]
+        points, at_once = passage_points(write.records, new, self._partition), self.passages_at_once
+        batches = [points[start : start + at_once] for start in range(0, len(points), at_once)]
         for batch in batches[:-1]:
             await self._update(_stage(batch))
         earlier = models.FieldCondition(key="turn", range=models.Range(lt=new.turn))
         remove = _delete(_passages(new.item_id, earlier)), _delete(self._abandoned())
-        await self._update(*map(_stage, batches[-1:]), self._put_head(new, fields), _publish(new), *remove)
+        await self._update(*map(_stage, batches[-1:]), self._put_head(new, write.fields), _publish(new), *remove)
 
     def _put_head(self, new: DocumentHead, fields: Mapping[str, Any]) -> models.UpdateOperation:
         """Replace a document's head if its turn is the one before; where there is none, create it."""
@@ -216,10 +219,8 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         if not path_pattern(filters):
             return points_of("passage", filters)
         heads = await self._heads(filters, ("item_id", "partition"))
-        paths = [str(head.payload.get("item_id")) for head in heads]
-        return points_of(
-            "passage", filters, matches("item_id", *(path for path in paths if matches_path(filters, path)))
-        )
+        paths = [path for head in heads if matches_path(filters, path := str(head.payload.get("item_id")))]
+        return points_of("passage", filters, matches("item_id", *paths))
 
     def _abandoned(self) -> models.Filter:
         """Return the condition for passages that were staged so long ago that their writer broke off."""
@@ -248,7 +249,10 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         if weights := {sparse_index(term): weight for term, weight in terms.items()}:
             words = models.SparseVector(indices=list(weights), values=list(weights.values()))
             requests.append(models.QueryRequest(query=words, using=WORDS, **shared))
-        return await self._search(requests)
+        legs = await self._call("query_batch_points", requests)
+        if len(legs) != len(requests):
+            raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
+        return [list(map(_point, leg.points)) for leg in legs]
 
     async def _check_exists(self, pauses: Sequence[float]) -> bool:
         return bool(await self._call("collection_exists", pauses=pauses))
@@ -265,7 +269,7 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
 
     async def _drop(self) -> None:
         if self._partition:
-            await self._update(models.DeleteOperation(delete=models.FilterSelector(filter=models.Filter())))
+            await self._update(_delete(models.Filter()))
         else:
             await self._call("delete_collection")
 
@@ -273,24 +277,6 @@ class QdrantVectorStore(DocumentStore[QdrantConnection]):
         """Return the points of some ids that exist."""
         found = await self._call("retrieve", ids, with_payload=True) if ids else []
         return [point for point in map(_point, found) if point.payload.get(PARTITION, "") == self._partition]
-
-    async def _search(self, requests: Sequence[models.QueryRequest]) -> Sequence[Sequence[Point]]:
-        """Return what each of the requests finds, best first."""
-        legs = await self._call("query_batch_points", list(requests))
-        if len(legs) != len(requests):
-            raise StoreError(f"Qdrant answered {len(legs)} of {len(requests)} queries")
-        return [list(map(_point, leg.points)) for leg in legs]
-
-    async def _scroll(self, condition: models.Filter, fields: bool | Sequence[str]) -> Sequence[Point]:
-        """Return all points that match, page by page, with all or some fields of their payloads."""
-        found: list[Point] = []
-        offset: Any = None
-        while True:
-            page, following = await self._call("scroll", condition, self.page, offset=offset, with_payload=fields)
-            found += map(_point, page)
-            if following is None or following == offset or not page:
-                return found
-            offset = following
 
     async def _count(self, condition: models.Filter) -> int:
         """Return how many points match, exactly."""

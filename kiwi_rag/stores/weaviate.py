@@ -44,8 +44,6 @@ from kiwi_rag.stores.document_store import LATER, OTHER_NAME, CollectionModel, D
 from kiwi_rag.stores.payload import SCHEMA, DocumentHead, Point, head_id
 from kiwi_rag.stores.weaviate_connection import WeaviateConnection
 
-STARTING = (*WRITING, 4.0, 8.0)
-"""Pauses of a write while the server starts, which takes it some seconds."""
 AT_ONCE = 10_000
 """What a server finds or deletes at once unless configured otherwise (``QUERY_MAXIMUM_RESULTS``)."""
 _WORD_SAMPLE = 500
@@ -64,12 +62,13 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
     """
 
     capabilities = Capabilities("weaviate", scores=False)
+    starting = (*WRITING, 4.0, 8.0)  # a start takes the server some seconds
     _of = staticmethod(schema.objects_of)
 
     def __init__(self, connection: WeaviateConnection, collection: str) -> None:
         name = schema.class_name(collection)
         super().__init__(connection, name, f"class {name}")
-        self.starting, self._project = STARTING, collection
+        self._project = collection
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove a document; return whether it was there."""
@@ -132,7 +131,9 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
     async def _generations(self, paths: Collection[str]) -> Mapping[str, int]:
         """Return the generations of some documents, with the number of their passages."""
         documents = schema.one_of("docId", list(map(head_id, paths)))
-        return await self._groups("generation", schema.objects_of("passage", None, documents))
+        by_generation = GroupByAggregate(prop="generation", limit=AT_ONCE)
+        found = await self._aggregate(schema.objects_of("passage", None, documents), group_by=by_generation)
+        return {str(group.grouped_by.value): int(group.total_count or 0) for group in found.groups}
 
     async def _notes(self) -> Sequence[Point]:
         return await self._find("fetch_objects", filters=schema.objects_of("write"), limit=AT_ONCE)
@@ -188,9 +189,8 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
         """Store objects, replacing those of the same ids; `StoreError` if the server does not take one of them."""
         done = await self._call(lambda c: c.data.insert_many(objects), WRITING)
         for error in done.errors.values():
-            raise StoreError(
-                f"Weaviate did not store {len(done.errors)} objects: {self._connection.quoted(error.message)}"
-            )
+            why = self._connection.quoted(error.message)
+            raise StoreError(f"Weaviate did not store {len(done.errors)} objects: {why}")
 
     async def _remove(self, condition: Any) -> None:
         """Delete all objects that match."""
@@ -212,11 +212,6 @@ class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
         if total < 0:
             raise StoreCorrupt("Weaviate returned a negative sum", hint="did another program write to this class?")
         return int(found.total_count or 0), total
-
-    async def _groups(self, field: str, condition: Any) -> Mapping[str, int]:
-        """Return the values of a field among the objects that match, with how many have each."""
-        found = await self._aggregate(condition, group_by=GroupByAggregate(prop=field, limit=AT_ONCE))
-        return {str(group.grouped_by.value): int(group.total_count or 0) for group in found.groups}
 
     async def _retrieve(self, ids: Sequence[str]) -> Sequence[Point]:
         """Return the objects of some ids that exist."""

@@ -62,8 +62,8 @@ def server(shared_server: WeaviateServer) -> WeaviateServer:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WRITING", "STARTING"):
-        monkeypatch.setattr(weaviate, name, (0.01, 0.01))
+    monkeypatch.setattr(weaviate, "WRITING", (0.01, 0.01))
+    monkeypatch.setattr(WeaviateVectorStore, "starting", (0.01, 0.01))
 
 
 def connect(server: WeaviateServer, **options: Any) -> WeaviateConnection:
