@@ -158,10 +158,3 @@ async def test_tasks_in_several_collections_at_once_stay_apart(opened: Open) -> 
     for (name, word), result in zip(names.items(), results, strict=True):
         assert all(text not in str(result) for text in {*names.values()} - {word}), name
         await opened(name).clear()
-
-
-async def test_only_a_store_with_one_collection_says_so(tmp_path: Path) -> None:
-    for name, store in STORES.items():
-        if name != "registry":  # as every store of a registry
-            async with store(tmp_path) as open_:
-                assert open_("harbour").capabilities.collections is (name != "qdrant-in-one-collection")
