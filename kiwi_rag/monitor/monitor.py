@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -40,12 +40,9 @@ class RegistryMonitor:
         What this user pinned of it.
     """
 
-    def __init__(
-        self, client: RegistryClient, pinned: PinnedState, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, client: RegistryClient, pinned: PinnedState) -> None:
         self.pinned = pinned
         self._client = client
-        self._now = now
         self._published: list[tuple[ItemRef, SeenVersion]] = []
         self._receipt_head = AuditHead()  # the highest that a receipt named
 
@@ -68,9 +65,10 @@ class RegistryMonitor:
             checkpoint = replace(checkpoint, yanked=(await self._checkpoint(1, head.seq)).yanked)
         known = {(notice.key_id, notice.status) for notice in self.pinned.notices()}
         has_news = head != pinned.head or any((one.key_id, one.status) not in known for one in checkpoint.notices)
-        is_due = pinned.checked_at is None or self._now() - pinned.checked_at > WRITE_AFTER or not pinned.has_all_yanks
+        now = datetime.now(UTC)
+        is_due = pinned.checked_at is None or now - pinned.checked_at > WRITE_AFTER or not pinned.has_all_yanks
         if has_news or is_due or fully:
-            await asyncio.to_thread(self.pinned.pin_checkpoint, head, checkpoint, self._now())
+            await asyncio.to_thread(self.pinned.pin_checkpoint, head, checkpoint, now)
         return ConsistencyCheck(self, pinned.number, self.pinned.notices())
 
     def add_receipt(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
