@@ -73,7 +73,7 @@ class Settings:
     per_signer: int = _project_setting(-1, "most hits of one signer; 0: no limit; -1: half, from three signers on")
     deadline: float = _project_setting(10.0, "seconds that a tier may take to answer a search")
     workspace_store: str = _setting("local", "store of a workspace's documents: local, qdrant, registry or weaviate")
-    qdrant_url: str = _setting("", "https://… of a Qdrant server, or a folder on this machine")
+    qdrant_url: str = _setting("", "https://… of a Qdrant server")
     qdrant_api_key: str = _secret("API key of the Qdrant server")
     qdrant_collection: str = _setting("", "the one collection for all workspaces, for a key that may not create others")
     weaviate_url: str = _setting("", "https://… of a Weaviate server")
