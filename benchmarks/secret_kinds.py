@@ -232,7 +232,9 @@ CARRIERS: Mapping[str, Carrier] = {
     "base64": lambda _, token: base64.b64encode(token.encode()).decode(),
     "base64 of an assignment": lambda _, token: base64.b64encode(f"user=app\ntoken={token}\n".encode()).decode(),
     "base64 of json": lambda _, token: base64.b64encode(json.dumps({"a": 1, "token": token}).encode()).decode(),
-    "base64 in lines": lambda _, token: base64.encodebytes(f"name: {'a service ' * 6}\ntoken: {token}".encode()).decode(),
+    "base64 in lines": lambda _, token: base64.encodebytes(
+        f"name: {'a service ' * 6}\ntoken: {token}".encode()
+    ).decode(),
     "base64url": lambda _, token: base64.urlsafe_b64encode(f"{token}~~~???".encode()).decode().rstrip("="),
     "base64 in yaml": lambda _, token: f"kind: Secret\ndata:\n  t: {base64.b64encode(token.encode()).decode()}",
     "base64 in a data address": lambda _, token: f"data:text/plain;base64,{base64.b64encode(token.encode()).decode()}",
@@ -245,7 +247,9 @@ CARRIERS: Mapping[str, Carrier] = {
     "unicode escapes": lambda _, token: '"' + "".join(f"\\u{ord(char):04x}" for char in token) + '"',
     "one unicode escape": lambda _, token: f'"{token[:2]}\\u{ord(token[2]):04x}{token[3:]}"',
     "percent": lambda _, token: "".join(f"%{ord(char):02X}" for char in token),
-    "percent where needed": lambda _, token: quote(f"token={token}&a=/", safe="").replace("_", "%5F").replace("-", "%2d"),
+    "percent where needed": lambda _, token: (
+        quote(f"token={token}&a=/", safe="").replace("_", "%5F").replace("-", "%2d")
+    ),
     "decimal entities": lambda _, token: "".join(f"&#{ord(char)};" for char in token),
     "hexadecimal entities": lambda _, token: "".join(f"&#x{ord(char):X};" for char in token),
     "one entity": lambda _, token: f"{token[:2]}&#{ord(token[2])};{token[3:]}",

@@ -20,6 +20,7 @@ DOCUMENTED = re.compile(r"AKIA[0-9A-Z]{9}EXAMPLE|wJalrXUtnFEMI/K7MDENG/bPxRfiCYE
 
 PRIVATE_KEY = "Private Key"
 
+_UUID = r"[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}"
 _PLACEHOLDER = re.compile(
     r"example|sample|your|xxxx|\*\*\*|\.\.\.|placeholder|redacted|dummy|change.?me|insert|replace|fake|foobar|dead.?beef"
     r"|abcdefghijklmnopqrstuvwxyz",
@@ -44,7 +45,7 @@ def _is_value(secret: str) -> bool:
     kinds = [char.isdigit() + 2 * char.isupper() for char in secret if char.isalnum()]
     changes = sum(before != after for before, after in pairwise(kinds))
     varied = 1 in kinds and changes >= len(kinds) / 5 and ascending <= len(secret) / 4
-    return varied and not secret.startswith("eyJ") and _is_random(secret)
+    return varied and not re.match(rf"eyJ|{_UUID}$", secret) and _is_random(secret)
 
 
 def _is_password(secret: str) -> bool:
@@ -77,8 +78,7 @@ def _json_part(part: str) -> dict[str, object]:
     return read if isinstance(read, dict) else {}
 
 
-_UUID = r"[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}"
-_ASSIGNED = r"[\"'`]?\]?[ \t]*(?:=>|:=|[:=])[ \t]*[\"'`]?"
+_ASSIGNED = r"[\"'`]?\]?[ \t]*(?:=>|:=|[:=>]|,(?=[ \t]*[\"']))[ \t]*[\"'`]?"
 _VALUE = r"([\w~+/-]{20,500}+={0,2})(?![\w.(])"
 # Kind; keywords; what follows the keyword, or stands before~~after it; check. [^\W_] is a letter or a digit. Where a
 # pattern has a group, the keyword is a name in any case, and the group alone is the secret.
@@ -183,7 +183,7 @@ _TABLE: tuple[tuple[str, str, str, Callable[[str], bool]], ...] = (
     ("ReadMe API Key", "rdme_", r"[\da-z]{70}", _is_random),
     ("Render API Key", "rnd_", r"[^\W_]{32}", _is_random),
     ("Replicate Token", "r8_", r"[^\W_]{37}", _is_random),
-    ("Resend API Key", "re_", r"(?=\w*\d)[^\W_]{8}_[^\W_]{24}", _is_random),
+    ("Resend API Key", "re_", r"(?=\w{0,32}\d)[^\W_]{8}_[^\W_]{24}", _is_random),
     ("RubyGems API Key", "rubygems_", r"[\da-f]{48}", _is_random),
     ("Scalingo Token", "tk-us-", r"[\w-]{48}", _is_random),
     ("Segment Token", "sgp_", r"[^\W_]{64}", _is_random),
@@ -221,7 +221,7 @@ _TABLE: tuple[tuple[str, str, str, Callable[[str], bool]], ...] = (
     ("Twilio Key", "SK AC", r"[\da-f]{32}", _is_random),
     ("Typeform Token", "tfp_", r"[\w-]{40,}+", _is_random),
     ("Vault Token", "hvs. hvb. hvr.", r"[\w-]{24,}+", _is_random),
-    ("Vault Token", "s.", r"(?=[^\W_]*\d)[^\W_]{24}", _is_random),
+    ("Vault Token", "s.", r"(?=[^\W_]{0,23}\d)[^\W_]{24}", _is_random),
     ("Yandex Key", "AQVN t1.", r"[\w-]{35,}+", _is_random),
     ("age Secret Key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}", _is_random),
     ("xAI API Key", "xai-", r"[^\W_]{80}", _is_random),
@@ -257,6 +257,7 @@ _TABLE: tuple[tuple[str, str, str, Callable[[str], bool]], ...] = (
     ),
     ("Password of curl", "-u --user", r"[ =][\"']?[^\s:\"'`]{1,64}:([^\s\"'`:]{8,200})(?=[\s\"'])", _is_password),
     ("Basic Authentication", "basic", r" +([\w+/]{12,}+={0,2})", _is_basic),
+    ("Basic Authentication", "auth", _ASSIGNED + r"([\w+/]{12,}+={0,2})", _is_basic),
     ("Bearer Token", "bearer", r" +([\w.~+/=-]{20,}+)", _is_value),
     (
         "Authorization Token",
@@ -264,7 +265,8 @@ _TABLE: tuple[tuple[str, str, str, Callable[[str], bool]], ...] = (
         _ASSIGNED + r"(?:token|apikey|api-key|key|ssws) +" + _VALUE,
         _is_value,
     ),
-    ("Password", "password passwd", rf"\w{{0,12}}{_ASSIGNED}([^\s\"'`<>,;(){{}}\[\]\\]{{10,200}}+)", _is_password),
+    ("Password", "password passwd pwd", rf"\w{{0,12}}{_ASSIGNED}([^\s\"'`<>,;(){{}}\[\]\\]{{10,200}}+)", _is_password),
+    ("Password of netrc", "login", r"\s{1,9}\S{1,64}\s{1,9}password\s{1,9}(\S{8,200}+)", _is_password),
     (
         "Secret Key",
         "token secret",
@@ -312,6 +314,23 @@ def patterns() -> tuple[Pattern, ...]:
     return tuple(
         _pattern(kind, word, found, accepts) for kind, words, found, accepts in _TABLE for word in words.split()
     )
+
+
+def present(words: Iterable[str]) -> list[Pattern]:
+    """Return the patterns, without the contextual ones, whose keywords are in some of the words."""
+    text = " ".join(words)
+    return [pattern for pattern in _split()[0] if pattern.keyword in text]
+
+
+def contextual() -> list[Pattern]:
+    """Return the patterns of the values of names."""
+    return _split()[1]
+
+
+@lru_cache(maxsize=1)
+def _split() -> tuple[list[Pattern], list[Pattern]]:
+    tokens = [pattern for pattern in patterns() if not pattern.is_contextual]
+    return tokens, [pattern for pattern in patterns() if pattern.is_contextual]
 
 
 def _pattern(kind: str, keyword: str, pattern: str, accepts: Callable[[str], bool]) -> Pattern:

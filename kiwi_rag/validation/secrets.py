@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding
 from kiwi_rag.validation.checks import MAX_FINDINGS, texts_in
-from kiwi_rag.validation.secret_patterns import DOCUMENTED, PRIVATE_KEY, Pattern, find, patterns
+from kiwi_rag.validation.secret_patterns import DOCUMENTED, PRIVATE_KEY, Pattern, contextual, find, patterns, present
 
 MAX_MATCHES = 2_000
 """Credentials in a text that are listed one by one; all text after them is one more."""
@@ -31,6 +31,9 @@ MAX_LINES = 3
 _SHORTEST = 20
 """Every credential of a pattern without a context, and every encoded text that is decoded, has so many characters."""
 
+_WRAPPED = 60
+"""Programs that encode break lines after so many characters or more."""
+
 # What stands between two literals of one text. The group keeps it when a text is split.
 _LITERAL_SEPARATOR = re.compile(r"([\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"'])")
 # What ends a line, and what stands before the text of the next one; and what may stand at the end of a line.
@@ -38,7 +41,8 @@ _LINE_SEPARATOR = re.compile(r"(\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?)")
 _LINE_END = re.compile(r"[\"'\\]?[ \t]*\r?\Z")
 _ENDS = tuple("\"'\\ \t\r")
 # Text without spaces that one of these encodes, and hexadecimal digits with spaces.
-_BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{24,}+")
+_BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{24,}+={0,2}")
+_LAST_LINE = re.compile(r"\s{1,20}([A-Za-z0-9+/]{2,22}={1,2})")
 _HEXADECIMAL = re.compile(r"(?<![0-9A-Za-z])(?:0x)?(?:[0-9A-Fa-f]{2}[ :]?){20,}+")
 _ESCAPE = r"(?:%[0-9A-Fa-f]{2}|&#?\w{2,8};|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2})"
 _ESCAPED = re.compile(rf"(?<![\w.+=~:/@-])[\w.+=~:/@-]*+(?:{_ESCAPE}[\w.+=~:/@-]*+)++")
@@ -50,7 +54,7 @@ class _JoinedText:
     """A text without the separators between its parts, but for each `step`-th from the `first` on.
 
     `pieces` are the parts of the original with the separators between them. There may be millions, so no Python code
-    runs for each, and the offsets are computed only when something was found.
+    of this class runs for each, and the offsets are computed only when something was found.
     """
 
     def __init__(self, pieces: list[str], first: int = 0, step: int = 0) -> None:
@@ -81,13 +85,15 @@ class _JoinedText:
 class _DecodedText:
     """The decoded texts of the encoded parts of a text.
 
-    Parts with only white space between them are the lines of one text. Between other parts stands the end of a line.
+    Long parts with only white space after them continue in the next line. After others stands the end of a line.
     """
 
     def __init__(self, text: str, words: Sequence[str]) -> None:
         parts = sorted(_decoded_parts(text, words))
-        gaps = [text[end:start].strip() and "\n" for (_, end, _), (start, _, _) in pairwise(parts)]
-        decoded = [part + gap for (_, _, part), gap in zip(parts, [*gaps, ""], strict=False)]
+        decoded = [
+            part if end - start >= _WRAPPED and text[end:following].isspace() else f"{part}\n"
+            for (start, end, part), (following, _, _) in pairwise([*parts, (len(text), 0, "")])
+        ]
         self._parts = parts
         self._starts = [0, *accumulate(map(len, decoded))]
         self.text = "".join(decoded)
@@ -148,7 +154,7 @@ class _Search:
         self._taken = bytearray(len(text))
         words = _long_words(text)
         whole = _JoinedText([text])
-        self._add(whole, [*_present(words), *_contextual()], _private_key_spans(whole, text))
+        self._add(whole, [*present(words), *contextual()], _private_key_spans(whole, text))
         if (decoded := _DecodedText(text, words)).text:
             keys = _private_key_spans(_JoinedText([decoded.text]), decoded.text)
             self._add(decoded, patterns(), (decoded.original_span(*span) for span in keys))
@@ -174,15 +180,19 @@ class _Search:
             yield _Match(start, end, PRIVATE_KEY, self._text[start : start + 40])
 
     def _new_tokens(self, view: _JoinedText | _DecodedText, among: Sequence[Pattern]) -> Iterator[_Match]:
+        key = range(0)
         for kind, start, end in find(view.text, among):
-            span = view.original_span(start, end)
-            if span[0] < self.end and self._taken.find(1, *span) < 0:
-                last = _key_end(self._text, span[1]) if kind == PRIVATE_KEY else span[1]
-                yield _Match(span[0], last, kind, view.text[start:end])
+            first, last = view.original_span(start, end)
+            if first in key or first >= self.end or self._taken.find(1, first, last) >= 0:
+                continue
+            if kind == PRIVATE_KEY and isinstance(view, _JoinedText):
+                last = _key_end(self._text, last, len(self._text))
+                key = range(first, last)
+            yield _Match(first, last, kind, view.text[start:end])
 
 
 def _merged(matches: Iterable[_Match]) -> list[_Match]:
-    """Return the matches in order, those that overlap as one: two windows find a long one in two pieces."""
+    """Return the matches in order, those that overlap as one, of the kind of the first."""
     merged: list[_Match] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
         first = merged.pop() if merged and match.start < merged[-1].end else match
@@ -194,23 +204,13 @@ def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
     if DOCUMENTED.search(secret):
         message = f"{kind} {secret[:4]}…, the example from its maker's documentation"
         return Finding("secrets.example", message, line, path, "ignore this if the example is intended", "warning")
-    message = f"{kind} {'' if 'BEGIN' in secret else secret[:4] + '…'}".rstrip()
+    message = kind if kind == PRIVATE_KEY or kind.startswith("Password") else f"{kind} {secret[:4]}…"
     hint = "revoke it at its issuer, then remove it from the file and write where it is kept instead"
     return Finding("secrets.found", f"the file contains a credential: {message}", line, path, hint)
 
 
 def _long_words(text: str) -> list[str]:
     return [word for word in text.split() if len(word) >= _SHORTEST]
-
-
-def _present(words: Iterable[str]) -> list[Pattern]:
-    """Return the patterns without a context whose keywords are in some of the words."""
-    text = " ".join(words)
-    return [pattern for pattern in patterns() if not pattern.is_contextual and pattern.keyword in text]
-
-
-def _contextual() -> list[Pattern]:
-    return [pattern for pattern in patterns() if pattern.is_contextual]
 
 
 def _joined_texts(text: str, words: Set[str]) -> Iterator[tuple[_JoinedText, Sequence[Pattern]]]:
@@ -223,10 +223,10 @@ def _joined_texts(text: str, words: Set[str]) -> Iterator[tuple[_JoinedText, Seq
     for pieces in (_LITERAL_SEPARATOR.split(text), _lines(text)):
         if len(pieces) > 1:
             joined = _JoinedText(pieces)
-            yield joined, (present := _present(word for word in _long_words(joined.text) if word not in words))
+            yield joined, (among := present(word for word in _long_words(joined.text) if word not in words))
     for lines in range(2, MAX_LINES + 1):
-        for first in range(lines) if len(pieces) > 3 and present else ():
-            yield _JoinedText(pieces, first, lines), present
+        for first in range(lines) if len(pieces) > 3 and among else ():
+            yield _JoinedText(pieces, first, lines), among
 
 
 def _lines(text: str) -> list[str]:
@@ -246,8 +246,10 @@ def _decoded_parts(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, 
         end = start + len(word)
         for pattern, decode in _ENCODINGS:
             for found in pattern.finditer(text, start, end):
-                if decoded := decode(found[0]):
-                    yield *found.span(), decoded
+                wrapped = decode is _from_base64 and len(found[0]) >= _WRAPPED
+                tail = _LAST_LINE.match(text, found.end()) if wrapped else None
+                if decoded := decode(found[0] + (tail[1] if tail else "")):
+                    yield found.start(), (tail or found).end(), decoded
     if sum(len(word) == 2 for word in text.split()) >= _SHORTEST:
         yield from (
             (*found.span(), _from_hexadecimal(found[0])) for found in _HEXADECIMAL.finditer(text) if " " in found[0]
@@ -256,7 +258,7 @@ def _decoded_parts(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, 
 
 def _from_base64(encoded: str) -> str:
     """Return the text that base64 of either alphabet encodes, or nothing if its beginning is no text."""
-    standard = encoded.replace("-", "+").replace("_", "/")
+    standard = encoded.rstrip("=").replace("-", "+").replace("_", "/")
     if not _PRINTABLE.match(binascii.a2b_base64(standard[:16])):
         return ""
     return binascii.a2b_base64(standard + "A" * (-len(standard) % 4)).decode("latin-1")
@@ -269,7 +271,8 @@ def _from_hexadecimal(encoded: str) -> str:
 
 def _unescaped(encoded: str) -> str:
     text = html.unescape(unquote(encoded, errors="replace"))
-    return _CODE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    text = _CODE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    return text.encode("utf-8", "replace").decode()
 
 
 _ENCODINGS = ((_BASE64, _from_base64), (_HEXADECIMAL, _from_hexadecimal), (_ESCAPED, _unescaped))
@@ -318,13 +321,13 @@ def _private_key_spans(joined: _JoinedText, text: str) -> Iterator[tuple[int, in
         if index < len(ends) and ends[index][0] <= min(limit, body + _LONGEST):
             last = ends[index][1]
         else:
-            last = min(limit, _key_end(text, body))
+            last = _key_end(text, body, limit)
         yield start, last
 
 
-def _key_end(text: str, position: int) -> int:
-    """Return where the lines of key data end that are at `position`."""
-    body = _BODY.match(text, position)
+def _key_end(text: str, position: int, limit: int) -> int:
+    """Return where the lines of key data at `position` end."""
+    body = _BODY.match(text, position, limit)
     return body.end() if body else position
 
 
