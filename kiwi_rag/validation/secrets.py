@@ -36,8 +36,9 @@ _WRAPPED = 60
 
 # What stands between two literals of one text. The group keeps it when a text is split.
 _LITERAL_SEPARATOR = re.compile(r"([\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"'])")
-# What ends a line, and what stands before the text of the next one; and what may stand at the end of a line.
-_LINE_SEPARATOR = re.compile(r"(\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?)")
+# What ends a line, and what stands before the text of the next one; and what may stand at the end of a line. No
+# credential goes on after an empty line.
+_LINE_SEPARATOR = re.compile(r"(\n[ \t]*+(?!\r?\n)(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?)")
 _LINE_END = re.compile(r"[\"'\\]?[ \t]*\r?\Z")
 _ENDS = tuple("\"'\\ \t\r")
 # Text without spaces that one of these encodes, and hexadecimal digits with spaces.
