@@ -259,7 +259,7 @@ _TABLE: tuple[tuple[str, str, str, Callable[[str], bool]], ...] = (
         rf"[\w .-]{{0,20}}?(?:key|token|pass)[\w .-]{{0,20}}?{_ASSIGNED}([\w+/]{{40}})",
         _is_value,
     ),
-    ("npm Token", "_authtoken npm_token", rf"{_ASSIGNED}([\w+/=-]{{20,}}+)", _is_random),
+    ("npm Token", "_authtoken npm_token", rf"{_ASSIGNED}({_UUID})", _is_random),
     ("API Key", "heroku snyk sendbird squarespace", rf"[\w .-]{{0,20}}?{_ASSIGNED}({_UUID})", _is_random),
     (
         "Mailgun Signing Key",

@@ -211,7 +211,8 @@ def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
 
 
 def _long_words(text: str) -> list[str]:
-    return [word for word in text.split() if len(word) >= _SHORTEST]
+    """Return the parts between spaces, quotation marks and commas that are long enough for a credential."""
+    return [word for word in text.replace('"', " ").replace(",", " ").split() if len(word) >= _SHORTEST]
 
 
 def _joined_texts(text: str, words: Set[str]) -> Iterator[tuple[_JoinedText, Sequence[Pattern]]]:
