@@ -108,7 +108,7 @@ def test_offsets_are_right_after_a_letter_whose_lower_case_is_two():
 
 @pytest.mark.parametrize("after", ["", "=", "-", "\n", "=Qm3xZp9LkT7wVb2NfRc\n", "Qm3xZp9LkT7wVb2NfRcYd5HsJ-"])
 def test_no_keyword_makes_the_search_slow(after):
-    text = "".join(f"{pattern.keyword}{after}" * (size(12_000, 12) // 12) for pattern in patterns()[::4])
+    text = "".join(f"{pattern.keyword}{after}" * (size(12_000, 12) // 12) for pattern in patterns()[::12])
     started = time.process_time()
     secrets.spans(text)
     # Quadratic time would be minutes.
