@@ -16,6 +16,7 @@ from kiwi_rag.errors import KiwiError, NotFound, Refused, StoreBusy, UsageError
 from kiwi_rag.mcp.jobs import STEP_SECONDS, Jobs, ReportProgress
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
+from kiwi_rag.services.memory import Memory
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import begin_run, span
 
@@ -62,8 +63,9 @@ class ServerContext:
 
     Attributes
     ----------
-    workspace, libraries
-        The workspace of this server's folder, and the user's libraries.
+    workspace, libraries, memory
+        The workspace of this server's folder, the user's libraries, and the memory of this project, or of the user
+        where there is no project.
     writing
         Held by a call that writes.
     jobs
@@ -78,6 +80,7 @@ class ServerContext:
         self._warming: asyncio.Task[Sequence[str]] | None = None
         self.workspace = Workspace(app)
         self.libraries = Libraries(app)
+        self.memory = Memory(app)
         self.writing = asyncio.Lock()
         self.jobs = Jobs()
         self.toolsets: tuple[str, ...] = ()
@@ -96,8 +99,9 @@ class ServerContext:
             await asyncio.wait([warming], timeout=STEP_SECONDS)
 
     async def aclose(self) -> None:
-        """Stop all jobs, close the workspace and stop loading."""
+        """Stop all jobs, close what was opened and stop loading."""
         await self.jobs.close()
+        await self.memory.close()
         await self.libraries.close()
         await self.workspace.close()
         if self._warming is not None:

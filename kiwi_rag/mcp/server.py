@@ -214,8 +214,8 @@ def listed_tool(tool: Tool) -> types.Tool:
         output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(
             read_only_hint=tool.changes == "nothing",
-            destructive_hint=False,
-            idempotent_hint=True,
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent,
             open_world_hint=tool.changes == "registry",
         ),
     )

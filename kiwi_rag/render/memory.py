@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kiwi_rag.model import Exchange, SearchReply, SearchResult
-from kiwi_rag.render import counted, safe, table
+from kiwi_rag.model.exchanges import mark_recalled
+from kiwi_rag.render import attributes, counted, safe, table
+from kiwi_rag.render.agents import truncate
 from kiwi_rag.render.layout import one_line
+from kiwi_rag.wordpieces import estimate_tokens
 
 _BEGINNING = 70
 """Characters of an exchange that a list shows."""
@@ -43,6 +46,24 @@ def recollections_json(found: Sequence[tuple[Exchange, SearchResult]], reply: Se
         for rank, (exchange, hit) in enumerate(found, start=1)
     ]  # fmt: skip
     return {"query": reply.query.text, "complete": reply.complete, "close": reply.close, "hits": rows}
+
+
+def recalled_rows(found: Sequence[tuple[Exchange, SearchResult]], budget: int) -> list[dict[str, Any]]:
+    """Return the messages that a search found, as many as fit into `budget` tokens, each marked as recalled.
+
+    The first one is truncated if it alone does not fit.
+    """
+    rows: list[dict[str, Any]] = []
+    for rank, (exchange, hit) in enumerate(found, start=1):
+        said = truncate(hit.passage.text, budget)
+        if rows and said != hit.passage.text:
+            break
+        budget = max(budget - estimate_tokens(said), 1)
+        about = {"timestamp": exchange.timestamp.isoformat(), "score": round(hit.score, 6)}
+        ids = attributes(exchange, "id", "session_id", "thread_id")
+        marked = {"text": mark_recalled(exchange, said), "truncated": said != hit.passage.text}
+        rows.append({"rank": rank, **ids, **about, **marked})
+    return rows
 
 
 def stats_lines(stats: Mapping[str, Any]) -> list[str]:
