@@ -56,9 +56,9 @@ class ServerContext:
 
     Attributes
     ----------
-    workspace, libraries, memory
-        The workspace of this server's folder, the user's libraries, and the memory of this project, or of the user
-        where there is no project.
+    workspace, libraries, memory, user_memory
+        The workspace of this server's folder, the user's libraries, the memory of this project, or of the user where
+        there is no project, and that of the user.
     writing
         Held by a call that writes.
     jobs
@@ -70,6 +70,7 @@ class ServerContext:
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
         self.app, self.allow_write = app, allow_write
         self.workspace, self.libraries, self.memory = Workspace(app), Libraries(app), Memory(app)
+        self.user_memory = self.memory if self.memory.is_of_user else Memory(app, of_user=True)
         self.writing, self.jobs = asyncio.Lock(), Jobs()
         self.toolsets: tuple[str, ...] = ()
         self._warming: asyncio.Task[Sequence[str]] | None = None
@@ -90,6 +91,7 @@ class ServerContext:
         """Stop all jobs, close what was opened and stop loading."""
         await self.jobs.close()
         await self.memory.close()
+        await self.user_memory.close()
         await self.libraries.close()
         await self.workspace.close()
         if self._warming is not None:
