@@ -82,7 +82,7 @@ class Settings:
     memory_store: str = _setting("local", "store of conversation memories: local, qdrant, registry or weaviate")
     memory_results: int = _setting(5, "number of exchanges that a search of a memory shows")
     memory_neighbours: int = _setting(1, "exchanges that are added on each side of one that was found")
-    memory_floor: float = _setting(0.0, "lowest score of an exchange that is recalled, 0 to 1")
+    memory_floor: float = _setting(0.0, "least similarity of an exchange that is recalled, 0 to 1; 0: any")
     memory_dynamic_floor: bool = _setting(True, "leave out exchanges that score far below the best")
     memory_strategy: str = _setting("default", "how a memory is searched: default, vectors, words or rrf")
     memory_half_life_days: float = _setting(0.0, "days in which a memory's score halves with its age; 0: off")

@@ -219,10 +219,10 @@ def test_the_hook_adds_what_is_new_and_recalls_what_is_close(project: Kiwi, clau
     assert called(project, {**call, "last_assistant_message": "On the roof of the office."}) == ("", "")
     (found,) = project.json("memory", "list", "--session", "s1")
     assert found["assistant_message"] == "On the roof of the office."
-    out, err = called(project, {**call, "prompt": "Where do herons nest?"}, "--recall")
+    out, err = called(project, {**call, "prompt": "User: Where do herons nest?"}, "--recall")
     told = json.loads(out)["hookSpecificOutput"]
     assert told["hookEventName"] == "UserPromptSubmit" and err == ""
-    assert told["additionalContext"].startswith("<recalled-memory ") and "roof" in told["additionalContext"]
+    assert told["additionalContext"].startswith("<recalled-memory>\n") and "roof" in told["additionalContext"]
     assert called(project, {**call, "prompt": "quarterly invoices of the printing company"}, "--recall") == ("", "")
     claude.write(claude.user("Where?\n" + told["additionalContext"]), claude.assistant("There."))
     called(project, call)
