@@ -245,13 +245,14 @@ def test_the_hook_never_disturbs(project: Kiwi, claude: ClaudeTranscript) -> Non
     assert project.json("memory", "list") == []
 
 
-def test_a_locked_memory_delays_the_hook_only_for_a_while(
-    project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["exchanges", "catalog-100"])
+def test_a_locked_file_delays_the_hook_only_for_a_while(
+    project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("kiwi_rag.storage.sqlite.BUSY_SECONDS", 0.2)
     claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."))
     put(project, QUAY)
-    (table,) = (project.cwd / ".ai/memory").rglob("*.sqlite3")
+    (table,) = (project.cwd / ".ai").rglob(f"{name}.sqlite3")
     connection = sqlite3.connect(table, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     call = {"transcript_path": str(claude.path), "session_id": "s1", "prompt": "herons"}
@@ -267,7 +268,7 @@ def test_a_hook_that_hangs_is_ended(project: Kiwi, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(memory.HOOK_SECONDS, False, 0.2)
     ended: list[int] = []
-    monkeypatch.setattr(memory.os, "_exit", ended.append)
+    monkeypatch.setattr("os._exit", ended.append)
 
     async def hangs(*_arguments: object, **_options: object) -> str:
         while not ended:
