@@ -286,10 +286,8 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "embedding_batch_texts": (lambda texts: 0 <= texts <= 2048, "between 0 and 2048"),
     "embedding_batch_tokens": (lambda tokens: tokens >= 0, "a number from 0 up"),
     "chat_provider": (lambda provider: provider in ("", *_REMOTE), "openai or ollama"),
-    **dict.fromkeys(
-        ("workspace_store", "memory_store"), (lambda store: store in WORKSPACE_STORES, ", ".join(WORKSPACE_STORES))
-    ),
-    "memory_strategy": (lambda strategy: strategy in MEMORY_STRATEGIES, ", ".join(MEMORY_STRATEGIES)),
+    **dict.fromkeys(("workspace_store", "memory_store"), (WORKSPACE_STORES.__contains__, ", ".join(WORKSPACE_STORES))),
+    "memory_strategy": (MEMORY_STRATEGIES.__contains__, ", ".join(MEMORY_STRATEGIES)),
     "memory_results": (lambda count: 1 <= count <= 50, "between 1 and 50"),
     "memory_neighbours": (lambda count: 0 <= count <= 10, "between 0 and 10"),
     "memory_floor": (lambda score: 0 <= score <= 1, "between 0 and 1"),
