@@ -22,10 +22,11 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from kiwi_rag.errors import SourceUnreadable, UsageError
-from kiwi_rag.evaluation.runs import METHODS
+from kiwi_rag.evaluation import runs
 from kiwi_rag.model import Exchange, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.model.exchanges import id_of
 
+METHODS = {name: changes for name, changes in runs.METHODS.items() if name != "grep"}
 UNITS = {"turn": 3, "exchange": 2, "session": 1}
 """Each unit, and how many parts of a `Place` name it."""
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
@@ -129,14 +130,13 @@ def load(path: Path) -> Sequence[Conversation]:
 
 
 async def evaluate(
-    conversation: Conversation, search: Search, progress: Callable[[int], object] = lambda _: None
-) -> list[FoundEvidence]:
-    """Ask every question by every method; `search` searches the conversation."""
+    conversation: Conversation, search: Search, methods: Mapping[str, Mapping[str, Any]] = METHODS,
+    progress: Callable[[int], object] = lambda _: None,
+) -> list[FoundEvidence]:  # fmt: skip
+    """Ask every question by every method; `search` searches the conversation, `methods` say what each changes of it."""
     found = []
     for question in conversation.questions:
-        for name, changes in METHODS.items():
-            if name == "grep":
-                continue
+        for name, changes in methods.items():
             reply = await search(SearchQuery(question.text, limit=FOUND, per_file=0, **changes))
             ranks = {unit: _ranks(reply.hits, question.evidence, parts) for unit, parts in UNITS.items()}
             found.append(FoundEvidence(conversation.name, question, name, ranks, reply.complete))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kiwi_rag.config import Settings
@@ -15,6 +18,7 @@ from kiwi_rag.model import Exchange, Filters, SearchQuery, SearchReply
 from kiwi_rag.model.exchanges import mark_recalled, path_pattern
 from kiwi_rag.search.diversify import CopyIndex
 from kiwi_rag.search.exchanges import above_floor
+from kiwi_rag.services import Services
 from kiwi_rag.services.memory import Memory, Recollection
 
 MAX_TOKENS = 2000
@@ -218,3 +222,22 @@ def _nearest_first(before: Sequence[Exchange], after: Sequence[Exchange]) -> Ite
             yield earlier, "before"
         if later is not None:
             yield later, "after"
+
+
+@asynccontextmanager
+async def temporary_memory(app: Services, exchanges: Sequence[Exchange]) -> AsyncIterator[Memory]:
+    """Open a memory of these exchanges in a temporary folder, which is removed at the end.
+
+    Raises
+    ------
+    UsageError
+        When one of them cannot be stored.
+    """
+    settings = replace(app.settings, memory_store="local", memory_retention_days=0.0)
+    with TemporaryDirectory(prefix="kiwi-memory-") as folder:
+        project = Services(replace(app.resolved, settings=settings), Path(folder))
+        async with project, Memory(project) as memory:
+            added = await memory.add_all(exchanges)
+            for exchange_id, findings in added.refused.items():
+                raise UsageError(f"exchange {exchange_id!r} cannot be stored: {findings[0].message}")
+            yield memory

@@ -115,7 +115,7 @@ async def test_a_larger_unit_counts_for_the_turns_in_it() -> None:
         return SearchReply(query, tuple(_hit(one, n) for one in conversation.exchanges[:5] for n in (1, 0)), (), ())
 
     progress: list[int] = []
-    answers = await evaluate(conversation, search, progress.append)
+    answers = await evaluate(conversation, search, progress=progress.append)
     assert len(answers) == 4 * len(conversation.questions) == 4 * sum(progress)
     assert {(query.limit, query.per_file) for query in asked} == {(FOUND, 0)}
     animals = next(one for one in answers if "animals" in one.question.text and one.method == "hybrid")
