@@ -1,7 +1,7 @@
 """How good is the search of a conversation memory: LoCoMo's judged questions, whose data Kiwi does not distribute.
 
-Run: ``python -m benchmarks.memory_quality locomo10.json --chosen conv-26``. Prints the section of RESULTS.md. The
-weights of the search were chosen on the conversation that is named, and the tables are of the others. Each conversation
+Run: ``python -m benchmarks.memory_quality locomo10.json --chosen conv-26``. Prints MEMORY.md. The weights
+of the search were chosen on the conversation that is named, and the tables are of the others. Each conversation
 is a memory of its own, indexed and searched as users have it. The second table takes one part of the ranking away at
 a time, and the third compares with the best leg, question by question.
 """
@@ -57,9 +57,10 @@ def _constants(values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def report(found: Sequence[FoundEvidence], chosen: str) -> Iterator[str]:
-    """Yield the lines of the section: of the conversations that nothing was chosen on, if there are any."""
+    """Yield the lines of MEMORY.md: of the conversations that nothing was chosen on, if there are any."""
     others = [one for one in found if one.conversation != chosen]
     names = ", ".join(dict.fromkeys(one.conversation for one in others or found))
+    yield "# The search of a conversation memory\n\nBy `python -m benchmarks.memory_quality`, of conversations of LoCoMo.\n"
     yield f"Chosen on {chosen}, reported on {names}. Means with their 95% intervals.\n"
     rows = summarise(others or found, K)
     yield from _table([row for row in rows if row["method"] in METHODS], ("unit", "category", "questions", "method"))
@@ -96,7 +97,7 @@ async def _measured(path: Path, place: Place) -> list[FoundEvidence]:
 
 
 def main() -> None:
-    """Print the section of RESULTS.md."""
+    """Print MEMORY.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path, help="conversations in the form of LoCoMo")
     parser.add_argument("--chosen", default="conv-26", help="the conversation that the weights were chosen on")

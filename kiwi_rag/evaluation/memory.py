@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean
@@ -31,8 +31,8 @@ UNITS = {"turn": 3, "exchange": 2, "session": 1}
 """Each unit, and how many parts of a `Place` name it."""
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 ALL = "all"
-FOUND = 100
-"""Turns that each search returns: enough to rank sessions, too."""
+FOUND = 50
+"""Hits of each search: enough to rank sessions, too."""
 FIRST = 5
 """The depth of the first recall."""
 RESAMPLES = 2_000
@@ -137,9 +137,12 @@ async def evaluate(
     found = []
     for question in conversation.questions:
         for name, changes in methods.items():
-            reply = await search(SearchQuery(question.text, limit=FOUND, per_file=0, **changes))
-            ranks = {unit: _ranks(reply.hits, question.evidence, parts) for unit, parts in UNITS.items()}
-            found.append(FoundEvidence(conversation.name, question, name, ranks, reply.complete))
+            query = SearchQuery(question.text, limit=FOUND, **changes)
+            turns, exchanges = [await search(replace(query, per_file=cap)) for cap in (0, 1)]
+            replies = {"turn": turns, "exchange": exchanges, "session": exchanges}
+            ranks = {unit: _ranks(reply.hits, question.evidence, UNITS[unit]) for unit, reply in replies.items()}
+            is_complete = turns.complete and exchanges.complete
+            found.append(FoundEvidence(conversation.name, question, name, ranks, is_complete))
         progress(1)
     return found
 

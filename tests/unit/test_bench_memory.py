@@ -1,4 +1,4 @@
-"""The benchmark of conversation memories: what its section of RESULTS.md says."""
+"""The benchmark of conversation memories: what MEMORY.md says."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def test_each_part_that_is_taken_away_is_a_constant_of_the_ranking() -> None:
         assert all(getattr(exchanges, name) != value for name, value in constants.items())
 
 
-def test_the_section_is_of_the_conversations_that_nothing_was_chosen_on() -> None:
+def test_the_tables_are_of_the_conversations_that_nothing_was_chosen_on() -> None:
     methods = [*METHODS, *(f"- {name}" for name in WITHOUT)]
     ranks = {"hybrid": 1, "bm25": None}
     answers = [found(name, m, ranks.get(m, 4) if name == "b" else 9) for name in "ab" for m in methods]
     lines = list(report(answers, "a"))
-    assert lines[0].startswith("Chosen on a, reported on b.")
+    assert lines[1].startswith("Chosen on a, reported on b.")
     assert "| turn | all | 1 | hybrid | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] |" in lines
     assert "| session | - neighbours | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | 0.250 [0.250, 0.250] |" in lines
     assert "| exchange | bm25 | +1.000 [+1.000, +1.000] | 0.000 |" in lines
