@@ -1,9 +1,9 @@
 """How good is the search of a conversation memory: LoCoMo's judged questions, whose data Kiwi does not distribute.
 
-Run: ``python -m benchmarks.memory_quality locomo10.json --chosen conv-26``. Prints MEMORY.md. The weights
-of the search were chosen on the conversation that is named, and the tables are of the others. Each conversation
-is a memory of its own, indexed and searched as users have it. The second table takes one part of the ranking away at
-a time, and the third compares with the best leg, question by question.
+Run: ``python -m benchmarks.memory_quality locomo10.json --chosen conv-26``. Prints MEMORY.md. The weights of
+the search were chosen on the conversation that is named, and the tables are of the others. Each conversation is a
+memory of its own, indexed and searched as users have it. The second table takes one part of the ranking away at a time,
+and the third compares with each leg and RRF, question by question.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ WITHOUT: Mapping[str, Mapping[str, Any]] = {
     "all of these": {"NEIGHBOUR_SHARE": 0.0, "SPEAKER_BONUS": 0.0, "WEIGHTS": FusionWeights(exchanges.WEIGHTS.alpha)},
 }
 """What is taken away, and the constants of `kiwi_rag.search.exchanges` that do it."""
+TITLE = (
+    "# The search of a conversation memory\n\nBy `python -m benchmarks.memory_quality` over conversations of LoCoMo.\n"
+)
 PUBLISHED = "basic-memory publishes recall@5 .774 and recall@10 .875, with a larger model and units of its own."
 
 
@@ -60,7 +63,7 @@ def report(found: Sequence[FoundEvidence], chosen: str) -> Iterator[str]:
     """Yield the lines of MEMORY.md: of the conversations that nothing was chosen on, if there are any."""
     others = [one for one in found if one.conversation != chosen]
     names = ", ".join(dict.fromkeys(one.conversation for one in others or found))
-    yield "# The search of a conversation memory\n\nBy `python -m benchmarks.memory_quality`, of conversations of LoCoMo.\n"
+    yield TITLE
     yield f"Chosen on {chosen}, reported on {names}. Means with their 95% intervals.\n"
     rows = summarise(others or found, K)
     yield from _table([row for row in rows if row["method"] in METHODS], ("unit", "category", "questions", "method"))
