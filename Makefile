@@ -27,8 +27,9 @@ export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 demo: $(VENV)/run
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
+# More processes than cores: tests of processes and databases also wait.
 test: $(VENV)/test $(VENV)/supabase $(VENV)/vscode
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 test-fast: $(VENV)/test
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not database and not slow" tests/unit tests/properties

@@ -29,12 +29,12 @@ from kiwi_rag.model import SearchQuery
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.library import Libraries
-from kiwi_rag.sources.library.download import download
-from kiwi_rag.sources.library.unpack import unpack
+from kiwi_rag.sources.library.archive import download, unpack
+from kiwi_rag.sources.library.package import parse_origin
+from kiwi_rag.sources.library.record import Library
 from kiwi_rag.sources.library.versions import Resolution
 from kiwi_rag.usecases.items import list_documents
-from kiwi_rag.usecases.library import Addition
-from kiwi_rag.usecases.library_docs import get_docs
+from kiwi_rag.usecases.library import Addition, get_docs
 
 PACKAGE = "npm:next@16.4.6"
 QUERIES = 200
@@ -44,8 +44,9 @@ def fetched() -> Path:
     """Return the folder of the documentation, which is fetched at the first run."""
     folder = MODELS_OF / "trees" / "library-next"
     if not folder.is_dir():
-        with download(PACKAGE, allow=lambda *_: None) as (package, archive):
-            unpack(package, folder, archive)
+        parts = parse_origin(PACKAGE)
+        with download(*parts, allow=lambda *_: None, progress=lambda _: lambda _: None) as (package, archive):
+            unpack(package, Library("/vercel/next.js", parts[2], "", (), package.origin, folder), archive)
     return folder
 
 

@@ -35,6 +35,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "quality": ("acme", "corpus", "fitz-gov", "fitz-gov-untitled"),
     "library": (),
     "library_quality": (),
+    "memory": (),
     "publish": ("300",),
     "sql_signature": (),
     "trees": ("1500",),

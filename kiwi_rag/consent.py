@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from kiwi_rag.errors import ConfigError, ConsentRequired, StoreBusy, UsageError
+from kiwi_rag.errors import ConfigError, ConsentRequired, NotFound, StoreBusy, UsageError
 from kiwi_rag.storage.atomic import acquire_lock, write_json
 from kiwi_rag.storage.safe_open import read_regular
 from kiwi_rag.system import is_open_to_others
@@ -105,17 +105,25 @@ class Consents:
         Raises
         ------
         UsageError
-            When `host` is no name or address.
+            When `host` is no name or address. One word, which any name in the local network is, needs a purpose.
+        NotFound
+            When it is not allowed, and should not be any longer.
         ConfigError, StoreBusy
             When the file cannot be read or written, or another process is changing it.
         """
-        if not _HOST.fullmatch(host := host.lower()):
-            raise UsageError(f"{host[:100]!r} is not the name of a host", hint="name it without scheme and port")
+        is_one_word = allowed and not purposes and not re.search("[.:]", host)
+        if is_one_word or not _HOST.fullmatch(host := host.lower()):
+            hint = "name it without scheme and port, as api.openai.com; one in the local network with --purpose"
+            raise UsageError(f"{host[:100]!r} is not the name of a host", hint=hint)
         now, purposes = datetime.now(UTC).isoformat(timespec="seconds"), purposes or [*PURPOSES]
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with acquire_lock(self._path.with_suffix(".lock"), 10.0, lambda: StoreBusy("the consents are in use")):
             hosts = {**self.all()}
-            others = {purpose: at for purpose, at in hosts.pop(host, {}).items() if purpose not in purposes}
+            held = hosts.pop(host, {})
+            if not allowed and held.keys().isdisjoint(purposes):
+                hint = "kiwi consent list shows who is; what the setting consent allows is revoked there"
+                raise NotFound(f"{host} is not allowed for {', '.join(purposes)}, so nothing was revoked", hint=hint)
+            others = {purpose: at for purpose, at in held.items() if purpose not in purposes}
             if kept := others | (dict.fromkeys(purposes, now) if allowed else {}):
                 hosts[host] = kept
             write_json(self._path, hosts)

@@ -103,8 +103,7 @@ class QueryName:
 
     def match(self, symbols: Iterable[Symbol]) -> float:
         """Return how well the best of a passage's symbols matches, from 0 to 1: its share, less in another case."""
-        found = (self._match(symbol) for symbol in symbols)
-        return max(found, default=0.0)
+        return max(map(self._match, symbols), default=0.0)
 
     def _match(self, symbol: Symbol) -> float:
         end = symbol.components[-len(self.components) :] if len(self.components) >= symbol.least else ()
@@ -135,8 +134,7 @@ def passage_symbols(path: str, passage: Passage) -> tuple[Symbol, ...]:
     heading = [_code_name(one) for one in passage.heading]
     has_package = passage.kind not in _PROSE | _KEYS and bool(passage.heading) and "." in passage.heading[0]
     module = () if has_package else folders if file[0] in _INDEXES else (*folders, file[0])
-    outer = tuple(name for one in heading for name in one)
-    own = heading[-1][-1:] if heading else ()
+    outer, own = tuple(name for one in heading for name in one), heading[-1][-1:] if heading else ()
     is_signature = bool(heading) and "(" in passage.heading[-1]
     for components, share in _definitions(path, passage):
         above = outer[: len(outer) - len(own)] if is_signature or components[:1] == own else outer
@@ -161,16 +159,12 @@ def _definitions(path: str, passage: Passage) -> Iterator[tuple[tuple[str, ...],
     declared = (_code_name(heading)[-1:] for heading in last)
     yield from ((name, HEADING) for name in declared if name and name[0] in passage.text)
     outer: list[tuple[int, str]] = []
-    for match in _DEFINITION.finditer(passage.text) if _is_code(path) else ():
+    for match in _DEFINITION.finditer(passage.text) if PurePosixPath(path).suffix.lower() not in _PLAIN else ():
         indent = len(match[0]) - len(match[0].lstrip(" \t"))
         outer = [(at, name) for at, name in outer if at < indent]
         if components := _components(match[match.lastgroup or 0]):  # none of a lone "#"
             yield (*(name for _, name in outer), *components), CODE
             outer.append((indent, components[-1]))
-
-
-def _is_code(path: str) -> bool:
-    return PurePosixPath(path).suffix.lower() not in _PLAIN
 
 
 def _code_name(heading: str) -> tuple[str, ...]:
@@ -204,15 +198,12 @@ def _folded(components: Iterable[str]) -> tuple[str, ...]:
 
 def _term(components: Iterable[str]) -> str:
     # Whatever is no letter, digit or underscore becomes a character that every tokenizer keeps within a term.
-    kept = (re.sub(r"\W", "¬", component[:MAX_LENGTH]) for component in _folded(components))
-    return SYMBOL + SYMBOL.join(kept)
+    return SYMBOL + SYMBOL.join(re.sub(r"\W", "¬", component[:MAX_LENGTH]) for component in _folded(components))
 
 
 def index_terms(symbols: Iterable[Symbol]) -> set[str]:
     """Return the terms that a passage with these symbols is indexed by."""
-    ends = (
-        (s.components, length) for s in symbols for length in range(min(s.least, MAX_COMPONENTS), MAX_COMPONENTS + 1)
-    )
+    ends = ((s.components, n) for s in symbols for n in range(min(s.least, MAX_COMPONENTS), MAX_COMPONENTS + 1))
     return {_term(components[-length:]) for components, length in ends}
 
 
@@ -243,8 +234,7 @@ def query_names(text: str) -> tuple[QueryName, ...]:
     "Node.js" is not ``node.js``.
     """
     words = [(match[0].rstrip("(.:/\\#-"), bool(match[1])) for match in _WORD.finditer(text)]
-    lowered = [word.lower() for word, _ in words]
-    names = list[QueryName]()
+    lowered, names = [word.lower() for word, _ in words], list[QueryName]()
     for place, (word, is_call) in enumerate(words):
         marked = is_call or _is_marked(word)
         called, asked = _asked(lowered[max(place - _NEAR, 0) : place], lowered[place + 1 : place + 1 + _NEAR], marked)

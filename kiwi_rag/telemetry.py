@@ -27,7 +27,8 @@ from kiwi_rag.errors import MissingExtra, UsageError
 from kiwi_rag.storage.json_lines import RotatingLines
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Tracer
 
 Value = str | bool | int | float
@@ -71,7 +72,7 @@ def tracing(environ: Mapping[str, str]) -> Iterator[None]:
     if exporter not in ("otlp", "console") or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         yield
         return
-    provider = _provider(_otlp_processor(environ) if exporter == "otlp" else _console_processor())
+    provider = _provider(environ if exporter == "otlp" else None)
     _tracers.append(provider.get_tracer("kiwi_rag"))
     try:
         yield
@@ -119,31 +120,25 @@ def _prefixed(attributes: Mapping[str, Value]) -> dict[str, Value]:
     return {f"kiwi.{name}": value for name, value in attributes.items()}
 
 
-def _provider(processor: SpanProcessor) -> TracerProvider:
+def _provider(environ: Mapping[str, str] | None) -> TracerProvider:
+    """Return what exports by OTLP as the environment says, or without it to stderr, as stdout is for data."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 
     # This detector alone: others, which the environment can enable, add the command line and thus the query.
-    resource = Resource({"service.name": "kiwi"}).merge(OTELResourceDetector().detect())
-    provider = TracerProvider(resource=resource)
-    provider.add_span_processor(processor)
+    provider = TracerProvider(resource=Resource({"service.name": "kiwi"}).merge(OTELResourceDetector().detect()))
+    to_console = environ is None and SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr))
+    provider.add_span_processor(to_console or BatchSpanProcessor(_otlp_exporter(environ or {})))
     return provider
 
 
-def _console_processor() -> SpanProcessor:
-    from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-
-    return SimpleSpanProcessor(ConsoleSpanExporter(out=sys.stderr))  # stdout is for data
-
-
-def _otlp_processor(environ: Mapping[str, str]) -> SpanProcessor:
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
+def _otlp_exporter(environ: Mapping[str, str]) -> SpanExporter:
     names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((environ[name] for name in names if environ.get(name)), "http/protobuf")
     if protocol not in _EXPORTERS:
-        hint = f"one of: {', '.join(_EXPORTERS)}"
-        raise UsageError(f"there is no OTLP exporter for the protocol {protocol!r}", hint=hint)
+        message = f"there is no OTLP exporter for the protocol {protocol!r}"
+        raise UsageError(message, hint=f"one of: {', '.join(_EXPORTERS)}")
     try:
         exporter: Any = import_module(_EXPORTERS[protocol])
     except ModuleNotFoundError as error:
@@ -151,7 +146,8 @@ def _otlp_processor(environ: Mapping[str, str]) -> SpanProcessor:
         message = f"OTEL_TRACES_EXPORTER=otlp needs the exporter for {protocol}, which is not installed"
         raise MissingExtra(message, hint=hint) from error
     is_set = any(environ.get(f"OTEL_EXPORTER_OTLP_{name}TIMEOUT") for name in ("", "TRACES_"))
-    return BatchSpanProcessor(exporter.OTLPSpanExporter(timeout=None if is_set else EXPORT_SECONDS))
+    made: SpanExporter = exporter.OTLPSpanExporter(timeout=None if is_set else EXPORT_SECONDS)
+    return made
 
 
 LOG_FOLDER, LOG_NAME = "logs", "kiwi.jsonl"
@@ -185,8 +181,7 @@ def append_error(user_dir: Path, command: str, code: str, message: str) -> None:
 def read_last_errors(user_dir: Path, limit: int) -> list[dict[str, Any]]:
     """Return the newest errors, the latest first, each as it was written; empty where the log cannot be read."""
     lines = (line for data in _open_log(user_dir).contents() for line in reversed(data.splitlines()))
-    records = (_parsed(line) for line in lines if b'"ERROR"' in line)
-    return list(islice((record for record in records if record), limit))
+    return list(islice(filter(None, (_parsed(line) for line in lines if b'"ERROR"' in line)), limit))
 
 
 class _JsonLines(logging.Formatter):
@@ -198,13 +193,9 @@ class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         is_own = record.name.partition(".")[0] == _LOGGER
         message = record.getMessage() if is_own else f"{record.module}:{record.lineno}"
-        entry: dict[str, Any] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            "level": record.levelname,
-            "logger": record.name,
-            "pid": os.getpid(),
-            "message": message[:MAX_CHARACTERS].encode("utf-8", "replace").decode(),  # a file name's lone surrogate
-        }
+        at = datetime.fromtimestamp(record.created, UTC).isoformat()
+        entry: dict[str, Any] = {"at": at, "level": record.levelname, "logger": record.name, "pid": os.getpid()}
+        entry["message"] = message[:MAX_CHARACTERS].encode("utf-8", "replace").decode()  # a file name's lone surrogate
         if is_own:
             entry |= {name: value for name in _FIELDS if (value := getattr(record, name, "")) != ""}
         if record.exc_info and record.exc_info[0]:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.embedding_server import Failure
+from tests.embedding_server import Failure, Seen
+from tests.loopback import Handler, LoopbackServer
 
 _PASSAGE = re.compile(r"^\[(\d+)\]\n<data-([0-9a-f]+)>\n.*?\n\n(.*?)\n</data-\2>$", re.MULTILINE | re.DOTALL)
 _SENTENCE = re.compile(r"[A-Z][a-z][^.!?:\n\"“”`|]{20,120}\.")
@@ -58,16 +58,7 @@ LIES: Mapping[str, tuple[Script, str]] = {
 
 
 @dataclass
-class Seen:
-    """A request that arrived."""
-
-    path: str
-    body: Any
-    authorization: str
-
-
-@dataclass
-class ChatServer:
+class ChatServer(LoopbackServer):
     """Context manager; `failures` are answered first, one a request."""
 
     script: Script = honest
@@ -82,19 +73,8 @@ class ChatServer:
     """Seconds before the first byte."""
     usage: tuple[Any, Any] = (100, 20)
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> ChatServer:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def handler(self) -> Handler:
+        return _handler(self)
 
     def events(self, path: str, text: str) -> list[bytes]:
         """Return the lines of a whole reply."""

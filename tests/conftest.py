@@ -18,7 +18,7 @@ ROOM = 6 << 30
 """So many bytes must be free in memory: a whole run fills less than a quarter of them."""
 
 
-_FOLDERS, _ONCE = "kiwi-tests-", "kiwi-run-"
+_PREFIX = "kiwi-run-"
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads the option
@@ -26,15 +26,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Run before the workers are started, which inherit the environment."""
     examples.register()
     gc.set_threshold(50_000, 20, 50)  # tests make much that lives long, and each ends before its garbage matters
-    if "TMPDIR" not in os.environ and _fits_in_memory():
-        os.environ["TMPDIR"] = str(MEMORY)
-        tempfile.tempdir = None  # ask again
-    if config.option.basetemp is None:
-        config.option.basetemp = str(_own_folder(_FOLDERS))
     if FOLDER not in os.environ:
-        os.environ[FOLDER] = str(_own_folder(_ONCE))
-        Path(os.environ[FOLDER]).mkdir(exist_ok=True)
+        folder = _own_folder(MEMORY if "TMPDIR" not in os.environ and _fits_in_memory() else tempfile.gettempdir())
+        os.environ[FOLDER] = str(folder / "once")
+        os.environ["TMPDIR"] = str(folder)
+        tempfile.tempdir = None  # ask again
+        Path(os.environ[FOLDER]).mkdir()
         config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(FOLDER), ignore_errors=True))
+    if config.option.basetemp is None:
+        config.option.basetemp = str(Path(os.environ["TMPDIR"], "pytest"))
 
 
 @pytest.hookimpl(trylast=True)
@@ -51,17 +51,18 @@ def pytest_sessionfinish() -> None:
     gc.freeze()
 
 
-def _own_folder(kind: str) -> Path:
-    """Name this run's folder, and remove those of runs that have ended.
+def _own_folder(shared: Path | str) -> Path:
+    """Make this run's folder, and remove those of runs that have ended, with all that a killed one left.
 
     Below the folder that pytest shares between runs, each new run takes from others the right to pass, which root's
     Postgres needs, as it runs as another user.
     """
-    shared = Path(tempfile.gettempdir())
-    for left in shared.glob(f"{kind}*"):
-        if not _is_running(int(left.name.removeprefix(kind))):
+    for left in Path(shared).glob(f"{_PREFIX}*"):
+        if not _is_running(int(left.name.removeprefix(_PREFIX))):
             shutil.rmtree(left, ignore_errors=True)
-    return shared / f"{kind}{os.getpid()}"
+    own = Path(shared, f"{_PREFIX}{os.getpid()}")
+    own.mkdir()
+    return own
 
 
 def _is_running(process: int) -> bool:

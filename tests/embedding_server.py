@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.loopback import Handler, LoopbackServer
 
 Encode = Callable[[Sequence[str]], Sequence[Any]]
 
@@ -31,7 +34,12 @@ class Seen:
     authorization: str
 
 
-class EmbeddingServer:
+def vectors_of(texts: Sequence[str]) -> list[list[int]]:
+    """Return vectors of 384 dimensions that only depend on their texts, and say nothing of what these mean."""
+    return [[byte + 1 for byte in hashlib.sha384(text.encode()).digest() * 8] for text in texts]
+
+
+class EmbeddingServer(LoopbackServer):
     """Context manager; `failures` are answered first, one a request, then `always` if set, else `encode` is used."""
 
     def __init__(self, encode: Encode) -> None:
@@ -40,18 +48,8 @@ class EmbeddingServer:
         self.always: Failure | None = None
         self.seen: list[Seen] = []
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> EmbeddingServer:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def handler(self) -> Handler:
+        return _handler(self)
 
     def behind(self, path: str) -> str:
         """Return the path that a request for `path` reaches; a gateway's stand-in has others."""
@@ -65,6 +63,19 @@ class EmbeddingServer:
         data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
         # The API promises an index, not an order.
         return {"data": data[::-1], "model": body["model"], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+
+class HeldServer(EmbeddingServer):
+    """Holds a request with a text that says "held" until `released` is set: its caller stops in the middle."""
+
+    def __init__(self, encode: Encode) -> None:
+        super().__init__(encode)
+        self.released = threading.Event()
+
+    def answer(self, path: str, body: Any) -> Any:
+        if any("held" in text for text in body["input"]):
+            self.released.wait()
+        return super().answer(path, body)
 
 
 def _handler(server: EmbeddingServer) -> type[BaseHTTPRequestHandler]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.loopback import Handler, LoopbackServer
 
 API_KEY = "a-key-of-the-tests"
 
@@ -42,7 +43,7 @@ class Refusal(Exception):
         self.status = status
 
 
-class StandIn:
+class StandIn(LoopbackServer):
     """Context manager. `failures` are answered first, one a request; `before` is called with every request."""
 
     def __init__(self) -> None:
@@ -50,23 +51,12 @@ class StandIn:
         self.before: Callable[[Seen], None] = lambda seen: None
         self.seen: list[Seen] = []
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+    def handler(self) -> Handler:
+        return _handler(self)
 
     def respond(self, seen: Seen) -> tuple[int, bytes]:
         """Return the status and body that answer a request."""
         raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def _handler(server: StandIn) -> type[BaseHTTPRequestHandler]:

@@ -18,9 +18,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from kiwi_rag.embedding.endpoint import Endpoint, stream_lines
 from kiwi_rag.embedding.remote import estimated_tokens
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog
+from kiwi_rag.endpoint import Endpoint, stream_lines
 from kiwi_rag.errors import AnswerMalformed, ChatError, EmbeddingError, RateLimited
 
 MAX_TOKENS = 1_500

@@ -15,7 +15,7 @@ from kiwi_rag.cli.session import DONE, Session
 from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.commands import ACCEPTED, Answer, CallerRequest, Write
+from kiwi_rag.http.server import ACCEPTED, Answer, CallerRequest, Write
 from kiwi_rag.local_service import OTHER_NETWORK, Declined, is_served
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.stdio import Lines, serve_lines

@@ -46,8 +46,7 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     data = [{"path": str(source.path), "findings": [f.as_dict() for f in found]} for source, found in rows]
     session.print_data(data, (render.findings_text(found, session.style) for _, found in rows if found))
     good = sum(not any(f.is_error for f in found) for _, found in rows)
-    total = counted(len(rows), "items")
-    session.notify(f"{good} of {total} would be admitted, once signed by a trusted key")
+    session.notify(f"{good} of {counted(len(rows), 'items')} would be admitted, once signed by a trusted key")
     return DONE if good == len(rows) else REFUSED
 
 
@@ -62,12 +61,10 @@ async def sign(session: Session, app: Services, **given: Any) -> int:
     drafts, refused = await use_case.make_drafts(app, ask_passphrase=ask_passphrase, report=session.notify, **given)
     for draft in drafts:
         draft.write()
-        _report_edit(session, draft)
+        session.notify(draft.wrote and f"wrote  {draft.wrote}")
     rows = [{"ref": str(d.ref), "path": str(d.source.path), "fresh": d.fresh, "wrote": d.wrote} for d in drafts]
-    session.print_data(
-        {"signed": rows, "refused": [r.as_dict() for r in refused]},
-        (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in drafts),
-    )
+    lines = (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in drafts)
+    session.print_data({"signed": rows, "refused": [r.as_dict() for r in refused]}, lines)
     fresh = sum(draft.fresh for draft in drafts)
     session.notify(f"{fresh} signed, {len(drafts) - fresh} were signed already")
     return session.report_refusals(refused)
@@ -87,19 +84,14 @@ async def add(session: Session, app: Services, **given: Any) -> int:
             if isinstance(outcome, Rejected):
                 refused.append(outcome)
             elif isinstance(outcome, Draft):
-                _report_edit(session, outcome)
+                session.notify(outcome.wrote and f"wrote  {outcome.wrote}")
             else:
                 done, is_known = outcome
-                row = {"ref": str(done.ref), "digest": done.digest, "signer": done.principal}
-                rows.append({**row, "unchanged": is_known})
+                about = {"ref": str(done.ref), "digest": done.digest, "signer": done.principal}
+                rows.append({**about, "unchanged": is_known})
                 session.print_receipt(f"{'unchanged' if is_known else 'added'}  {done.ref}")
-    session.print_data({"added": rows, "refused": [r.as_dict() for r in refused]}, ())
+    session.print_data({"added": rows, "refused": [r.as_dict() for r in refused]})
     return session.report_refusals(refused)
-
-
-def _report_edit(session: Session, draft: Draft) -> None:
-    if draft.wrote:
-        session.notify(f"wrote  {draft.wrote}")
 
 
 @command(epilog="Example: kiwi index, or kiwi index --tier user")
@@ -111,7 +103,7 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
 
     A higher number of --jobs is faster with an embedding server only.
     """
-    report_old_index(session, app.old_catalog(app.root(tier)))
+    session.notify(old_index_notice(app.old_catalog(app.root(tier))))
 
     def report_stored(admission: Admission) -> None:
         if not session.shows_progress:
@@ -125,17 +117,18 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
         f"{len(report.admitted)} admitted, {report.unchanged} unchanged, {len(report.removed)} removed, "
         f"{len(report.rejected)} refused; {counted(report.passages, 'passages')}, {encoded} encoded"
     )
-    named = {"admitted": [*map(str, report.admitted)], "removed": [*map(str, report.deleted)]}
-    refused = [error.as_dict() for error in report.rejected]
-    data = {**named, "unchanged": report.unchanged, "refused": refused, "passages": report.passages, "encoded": encoded}
+    data = {
+        "admitted": [*map(str, report.admitted)], "removed": [*map(str, report.deleted)],
+        "unchanged": report.unchanged, "refused": [error.as_dict() for error in report.rejected],
+        "passages": report.passages, "encoded": encoded,
+    }  # fmt: skip
     session.print_data(data, [counts])
     return session.report_refusals(report.rejected)
 
 
-def report_old_index(session: Session, old: Path | None) -> None:
-    """Print a line if only a pre-release Kiwi indexed these files."""
-    if old is not None:
-        session.notify(f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it")
+def old_index_notice(old: Path | None) -> str:
+    """Return a notice if only a pre-release Kiwi indexed these files."""
+    return f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it" if old else ""
 
 
 @command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
@@ -144,13 +137,11 @@ def report_old_index(session: Session, old: Path | None) -> None:
 @option("--force", is_flag=True, help="Overwrite an item of the same id that has other content.")
 async def sync(session: Session, app: Services, paths: tuple[Path, ...], target: str, force: bool) -> int:
     """Copy signed project items, all or those below PATHS, to the user tier, and index them there."""
-    if problem := await fetch_revocations(app):
-        session.notify(problem)
+    session.notify(await fetch_revocations(app))
     count, refused = await use_case.copy_to_tier(
         app, paths, target, lambda admission: session.print_receipt(f"copied  {admission.ref}"), overwrite=force
     )
-    if refused:
-        session.notify(f"nothing was copied; refused: {len(refused)} of {counted(count, 'items')}")
+    session.notify(f"nothing was copied; refused: {len(refused)} of {counted(count, 'items')}" if refused else "")
     return session.report_refusals(refused)
 
 
@@ -177,7 +168,7 @@ async def publish(
     sources = use_case.files_at(app, paths, tier)
     run = await use_case.prepare_publication(app, tier, visibility)
     rows, failures = await _publish(session, run, sources)
-    session.print_data({"published": rows, "refused": [f.error.as_dict() for f in failures]}, ())
+    session.print_data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
     new = sum(not row["already_published"] for row in rows)
     public = sum(not row["private"] for row in rows) if visibility == "private" else 0
     if public:
@@ -198,8 +189,7 @@ async def _publish(
     session: Session, run: PublishRun, sources: Sequence[SourceFile]
 ) -> tuple[list[dict[str, Any]], list[NotPublished]]:
     """Publish, and print a line for each durable item. Return the rows, and the items that were not published."""
-    rows: list[dict[str, Any]] = []
-    failures: list[NotPublished] = []
+    rows, failures = list[dict[str, Any]](), list[NotPublished]()
     with session.progress_bar("publish", "items") as planned:
         progress = planned(len(sources))
         async for outcome in run.publish(sources):
@@ -209,8 +199,8 @@ async def _publish(
                 continue
             receipt = outcome.receipt
             rows.append({"ref": str(outcome.ref), **asdict(receipt), "waits_for_index": outcome.waits})
-            change = "already published" if receipt.already_published else "published"
-            change = "made public" if receipt.made_public else change
+            done = "already published" if receipt.already_published else "published"
+            change = "made public" if receipt.made_public else done
             state = "  private" if receipt.private else "  yanked" if receipt.yanked else ""
             session.print_receipt(f"{change}  {outcome.ref}  #{receipt.sequence}  {receipt.digest[:16]}{state}")
     return rows, failures
@@ -225,12 +215,9 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
     found = await items.find(app, ref, [name for name in ("user", "registry") if name != target])
     _warn(session, app, found)
     admission, path = await items.copy(app, found, target, overwrite=force)
-    tier = found.tier.name
     state = {**render.state_json(found.state), **render.yank_json(found.stored)}
-    session.print_data(
-        {"ref": str(admission.ref), "path": str(path), "from": tier, **state},
-        [f"{admission.ref} from {tier}, signed by {admission.principal}: {display_path(path)}"],
-    )
+    line = f"{admission.ref} from {found.tier.name}, signed by {admission.principal}: {display_path(path)}"
+    session.print_data({"ref": str(admission.ref), "path": str(path), "from": found.tier.name, **state}, [line])
 
 
 @command(epilog="Example: kiwi show directive:acme/deploy/staging")
@@ -256,16 +243,14 @@ async def show(session: Session, app: Services, ref: str, source: str | None, st
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
     if len(signed.digests) > 1:
         marks = {name: " (executable)" if name in signed.executables else "" for name in signed.digests}
-        session.notify("\n".join([f"{len(marks)} files:", *(f"  {name}{mark}" for name, mark in marks.items())]))
+        session.notify(f"{len(marks)} files:", *(f"  {name}{mark}" for name, mark in marks.items()))
     session.print(render.safe(found.content.rstrip("\n")))
 
 
 def _warn(session: Session, app: Services, found: FoundItem) -> None:
     """Print warnings about a yanked version, a changed file, and what scripts use without declaring it."""
-    if warnings := items.permission_warnings(app, found):
-        session.notify(render.findings_text(warnings))
-    for line in items.state_warnings(found):
-        session.notify(f"warning: {line}")
+    session.notify(render.findings_text(items.permission_warnings(app, found)))
+    session.notify(*(f"warning: {line}" for line in items.state_warnings(found)))
 
 
 @command("list", epilog="Example: kiwi list --type script --source all")
@@ -275,13 +260,9 @@ def _warn(session: Session, app: Services, found: FoundItem) -> None:
 async def list_items(session: Session, app: Services, source: str | None, **given: str | None) -> int:
     """List the indexed items."""
     tiers = await items.list_items(app, source or "local", filters_of(given))
-    for tier in tiers:
-        for problem in tier.problems:
-            session.notify(f"{tier.tier}: {problem}")
+    session.notify(*(f"{tier.tier}: {problem}" for tier in tiers for problem in tier.problems))
     rows = [{"tier": tier.tier, **render.item_json(item, {})} for tier in tiers for item in tier.items]
-    session.print_data(rows, map(_line, rows))
-    if not rows:
-        session.notify("no items; index a tier's files with: kiwi index")
+    session.print_data(rows, map(_line, rows), empty="no items; index a tier's files with: kiwi index")
     return PARTLY if any(tier.problems for tier in tiers) else DONE
 
 
@@ -300,8 +281,7 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     version with different content.
     """
     wanted, source = [parse_address(ref) for ref in refs], source or "local"
-    if problem := await fetch_revocations(app):
-        session.notify(problem)
+    session.notify(await fetch_revocations(app))
     verdicts = await items.verify(app, wanted, source)
     if wanted and not verdicts:
         raise NotFound(f"{', '.join(refs)}: not found in {source}", hint="kiwi list shows what is there")

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import Group, Session, ask_passphrase, confirm, option
-from kiwi_rag.cli.workspace import FILE_TYPE, PATH, WorkspaceCommand, update_index
+from kiwi_rag.cli.workspace import WorkspaceCommand, search_options, show_search, update_index
 from kiwi_rag.consent import ASK
-from kiwi_rag.model import SearchQuery
-from kiwi_rag.render import agents, hits
+from kiwi_rag.render import agents
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
 from kiwi_rag.sources.library.record import Library
 from kiwi_rag.usecases import filters_of
-from kiwi_rag.usecases.library import Addition, collect_library_status
-from kiwi_rag.usecases.library_docs import MIN_TOKENS, get_docs
+from kiwi_rag.usecases.library import MIN_TOKENS, Addition, collect_library_status, get_docs
 
 ID = click.argument("library_id", metavar="ID")
 
@@ -30,11 +26,7 @@ ID = click.argument("library_id", metavar="ID")
 class _LibraryCommand(WorkspaceCommand):
     """A command whose coroutine function gets the session, the open services and the libraries of this user."""
 
-    @asynccontextmanager
-    async def scope(self, app: Services) -> AsyncIterator[Libraries]:
-        """Open the libraries."""
-        async with Libraries(app) as libraries:
-            yield libraries
+    opens = Libraries
 
 
 class _LibraryGroup(Group):
@@ -123,7 +115,7 @@ async def status(session: Session, _app: Services, libraries: Libraries, library
     data = await _status(libraries, find_library(session, libraries, library_id))
     shown = {name: value for name, value in data.items() if value and name not in ("stats", "aliases")}
     lines = [render.safe(f"{name}: {value}") for name, value in shown.items()]
-    session.print_data(data, [*lines, render.workspace_text(data["stats"])])
+    session.print_data(data, [*lines, render.workspace_text(data["stats"], "library")])
 
 
 @library.command(epilog="Example: kiwi library reindex vite")
@@ -149,23 +141,11 @@ async def remove(session: Session, _app: Services, libraries: Libraries, library
 
 @library.command(epilog='Example: kiwi library search vite "proxy requests to another server"')
 @ID
-@click.argument("query", nargs=-1, required=True)
-@FILE_TYPE
-@PATH
-@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-@option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
-@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
-@option("--explain", is_flag=True, help="Show how each score was computed.")
-@option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
-async def search(
-    session: Session, app: Services, libraries: Libraries, library_id: str, query: tuple[str, ...], per_file: int,
-    alpha: float | None, explain: bool, form: str, **given: Any,
-) -> int:  # fmt: skip
+@search_options
+async def search(session: Session, app: Services, libraries: Libraries, library_id: str, **given: Any) -> int:
     """Find passages of a library's documentation by meaning and by words. Each is verified before it is shown."""
-    ranking: dict[str, Any] = {"limit": app.settings.limit, "alpha": alpha, "per_file": per_file}
     with libraries.scope(find_library(session, libraries, library_id)) as index:
-        reply = await index.search(SearchQuery(" ".join(query), filters=filters_of(given), **ranking))
-        return show_reply(session, reply, hits.documents_json(reply), form, explain, index.index_command)
+        return await show_search(session, app, index, filters_of(given), given, index.index_command)
 
 
 @library.command("get", epilog='Example: kiwi library get vite "configure a proxy" --tokens 3000')

@@ -46,8 +46,7 @@ async def start(session: Session, app: Services, port: int | None) -> None:
 @registry.command(epilog="Example: kiwi registry stop")
 def stop(session: Session) -> None:
     """Stop the embedded registry. Its data are kept."""
-    was_running = use_case.stop(session.app())
-    session.notify("the registry was stopped" if was_running else "the registry was not running")
+    session.notify("the registry was stopped" if use_case.stop(session.app()) else "the registry was not running")
 
 
 @registry.command(epilog="Example: kiwi registry migrate (the server of KIWI_REGISTRY_URL, or the embedded one)")
@@ -73,16 +72,13 @@ async def status(session: Session, app: Services) -> int:
 @click.argument("principal")
 async def enrol(session: Session, app: Services, principal: str) -> None:
     """Let a signer of your trust file publish, with the same key, patterns and types. Needs the role kiwi_admin."""
-    for key_id in await use_case.enrol(app, principal):
-        session.print(key_id)
+    session.print("\n".join(await use_case.enrol(app, principal)))
 
 
 @registry.command(epilog="Example: kiwi registry signers")
 async def signers(session: Session, app: Services) -> None:
     """List the signers that may publish to the registry."""
-    shown = ("principal", "status", "items", "types", "key_id")
-    found = [signer_row(signer) for signer in await app.registry_client.list_signers()]
-    rows = [{name: row[name] for name in shown} for row in found]
+    rows = [signer_row(signer, "key_id") for signer in await app.registry_client.list_signers()]
     session.print_data(rows, (render.safe("  ".join(row.values())) for row in rows))
 
 
@@ -100,8 +96,7 @@ async def tune(session: Session, app: Services, **options: Any) -> int:
     """
     tuned = await use_case.tune(app, options, session.notify)
     session.print_data(tuned.as_dict(), map(render.safe, use_case.describe_tuning(tuned)))
-    if not tuned.reached:
-        session.notify(use_case.NOT_REACHED)
+    session.notify("" if tuned.reached else use_case.NOT_REACHED)
     return DONE if tuned.reached else PARTLY
 
 
@@ -134,9 +129,8 @@ async def _index(session: Session, app: Services, switch: bool) -> int:
     failed, progress = await use_case.index_pending(app, report_indexed, session.notify, switch=switch)
     refused = [{"ref": one.ref, **one.error.as_dict()} for one in failed]
     data = {"indexed": done, "refused": refused, "model": str(app.embed.fingerprint), "state": progress.state}
-    session.print_data(data, ())
-    session.notify(f"{len(done)} indexed, {len(failed)} refused")
-    session.notify(use_case.describe_progress(progress))
+    session.print_data(data)
+    session.notify(f"{len(done)} indexed, {len(failed)} refused", use_case.describe_progress(progress))
     return session.report_refusals(one.error for one in failed)
 
 
@@ -163,8 +157,7 @@ async def _drop(session: Session, app: Services, model: str) -> int:
     async for name, passages in use_case.drop_models(app, model):
         dropped += 1
         session.print(render.safe(f"dropped  {name}  {counted(passages, 'passages')}"))
-    if not dropped:
-        session.notify("there is no superseded model")
+    session.notify("" if dropped else "there is no superseded model")
     return DONE
 
 
@@ -176,14 +169,13 @@ async def verify(session: Session, app: Services, sample: int, everything: bool)
 
     Runs the whole gate on each item and embeds it again. Needs the role kiwi_indexer.
     """
-    mismatches: list[dict[str, str]] = []
-    checked = 0
+    mismatches, checked = list[dict[str, str]](), 0
     async for ref, found in audit_index(app.registry(), app.writer, None if everything else sample):
         checked += 1
         mismatches += [{"ref": ref, **asdict(one)} for one in found]
         for one in found:
             session.print_receipt(render.safe(f"differs  {ref}  {one.passage}  {one.what}"))
-    session.print_data({"checked": checked, "mismatches": mismatches}, ())
+    session.print_data({"checked": checked, "mismatches": mismatches})
     session.notify(f"{counted(checked, 'items')} checked, {len({one['ref'] for one in mismatches})} with differences")
     return PARTLY if mismatches else DONE
 
@@ -203,8 +195,7 @@ async def yank(session: Session, app: Services, ref: str, reason: str, yes: bool
     count = await use_case.yank(app, found, reason)
     several = f"  ({count} versions)" if count > 1 else ""
     session.print_data({"ref": str(found), "yanked": count}, [f"yanked  {found}{several}"] if count else [])
-    if not count:
-        session.notify(f"{found} was yanked already; nothing changed")
+    session.notify("" if count else f"{found} was yanked already; nothing changed")
 
 
 @registry.command(epilog="Example: kiwi registry retire ada@acme.example")
@@ -233,13 +224,11 @@ async def _withdraw(session: Session, app: Services, status: SignerStatus, who: 
     verb = use_case.VERBS[status]
     confirm(question, f"kiwi registry {verb} {who}", yes=yes)
     changed = await use_case.withdraw_key(app, signer, status, reason)
-    row = {"key_id": signer.key_id, "principal": signer.principal, "changed": changed, "items_lost": lost}
+    row = {**render.attributes(signer, "key_id", "principal"), "changed": changed, "items_lost": lost}
     done = f"{verb}d" if changed else f"{verb}d already"
     session.print_data(row, [f"{done}  {render.safe(signer.principal)}  {signer.key_id}"])
-    if lost:
-        session.notify(
-            f"{counted(lost, 'items')} signed by it can no longer be found; older versions by other keys can"
-        )
+    gone = f"{counted(lost, 'items')} signed by it can no longer be found; older versions by other keys can"
+    session.notify(gone if lost else "")
 
 
 @registry.command(epilog="Example: kiwi registry accept, or kiwi registry accept acme/deploy/staging")
@@ -264,7 +253,7 @@ async def accept(session: Session, app: Services, ref: str | None, yes: bool) ->
     if pinned == current:
         session.notify(f"nothing to accept: the registry's head is the pinned one, {use_case.describe_head(current)}")
         return
-    session.notify(f"pinned     {use_case.describe_head(pinned)}\nregistry   {use_case.describe_head(current)}")
+    session.notify(f"pinned     {use_case.describe_head(pinned)}", f"registry   {use_case.describe_head(current)}")
     confirm("Accept the registry's head, and forget the pinned versions?", "kiwi registry accept", yes=yes)
     await use_case.accept_head(app, current)
     session.notify("accepted the registry's head")

@@ -66,9 +66,9 @@ WEIGHTS = option("--weights", type=_weights, metavar="FILE|NAME=SHARE,…", help
 @option("--format", "form", choices=("text", "json", "jsonl", "md", "paths"), default="text")
 def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str, **given: Any) -> int:
     """Find items by meaning and by words. Every hit is verified before it is shown."""
-    fusion = {name: given[name] for name in ("weights", "fusion")}
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
-    search_query = SearchQuery(" ".join(query), filters=usecases.filters_of(given), **fusion)
+    text, fusion = " ".join(query), {"weights": given["weights"], "fusion": given["fusion"]}
+    search_query = SearchQuery(text, filters=usecases.filters_of(given), **fusion)
     reply = session.run(lambda app: usecases.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
@@ -89,8 +89,7 @@ def show_reply(
     if session.as_json or form == "json":
         session.print_json(data if session.as_json else data["hits"])
     elif form == "jsonl":
-        for row in data["hits"]:
-            session.print(render.json_text(row, indent=None))
+        session.print_data(None, (render.json_text(row, indent=None) for row in data["hits"]))
     elif reply.hits and form in texts:
         session.print(texts[form](reply))
     elif reply.hits:
@@ -98,7 +97,7 @@ def show_reply(
         if "explain" in data:  # of items; documents have it in their hits
             session.print(f"\n{hits.explanation_text(reply, session.style, session.width)}")
     for line in hits.notices(reply, update=update or session.index_command):
-        session.notify("\n".join(fold_notice(line, session.width)))
+        session.notify(*fold_notice(line, session.width))
     answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
     return DONE if reply.complete else PARTLY if answered else FAILED
 

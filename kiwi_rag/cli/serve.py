@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import math
+import signal
 import subprocess
 import sys
 import webbrowser
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kiwi_rag.cli.session import Group, Session, command, option
+from kiwi_rag import render
+from kiwi_rag.cli.session import DONE, Group, Session, command, option
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http import lock
 from kiwi_rag.local_service import LOCK_NAME, SERVICE, SIGN_IN, STOP, Declined, autostart, client, run_folder
@@ -47,8 +49,7 @@ Example: kiwi mcp                            serve one client over stdio
 def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
     """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
     toolsets = toolsets or (IN_PROJECT if session.find_project() else DEFAULT)
-    chosen = parse_names(toolsets)
-    streams = None if http else StdioStreams(chosen)
+    streams = None if http else StdioStreams(parse_names(toolsets))
     offered = load(toolsets, allow_write=allow_write)
 
     async def attend(app: Services) -> None:
@@ -59,11 +60,11 @@ def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token
             if streams:
                 await run_until_signal(serve_lines(context, offered, Lines(streams, streams.write)))
             else:
-                from kiwi_rag.http.address import ListenAddress, serve_http
+                from kiwi_rag.http.address import serve_http
 
-                session.exit_on_sigterm()
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # as Ctrl-C: what is open is closed
                 gc.freeze()  # the modules stay: the collector need not visit them at each of its runs
-                await serve_http(context, offered, ListenAddress(token=token or "", **endpoint), session.notify)
+                await serve_http(context, offered, session.notify, token=token or "", **endpoint)
 
     session.run(attend)
 
@@ -82,9 +83,7 @@ Examples: kiwi serve &
 
 @click.group(cls=Group, invoke_without_command=True, epilog=_SERVE_EXAMPLES)
 @option("--stop", is_flag=True, help="Stop the service after its running commands.")
-@option(
-    "--install", is_flag=True, help="Start it now and at each login of this user, by systemd or on macOS by launchd."
-)
+@option("--install", is_flag=True, help="Start it now and at each login of this user, by systemd or launchd (macOS).")
 @option("--uninstall", is_flag=True, help="Undo --install.")
 @option("--idle-exit", type=click.IntRange(0, 100_000), metavar="MINUTES", help="Idle time before it stops. 0: never.")
 @option("--host", default="127.0.0.1", help="Address for browsers and programs. Any but this machine's needs a token.")
@@ -108,7 +107,8 @@ def serve(ctx: click.Context, /, stop: bool, install: bool, uninstall: bool, **o
     elif install:
         _install(session, options["idle_exit"] or 0)
     elif uninstall:
-        _uninstall(session)
+        path = autostart.uninstall(session.environment())
+        session.notify(f"stopped the service and removed {path}" if path else "the service is not installed")
     else:
         _serve(session, **options)
 
@@ -117,8 +117,7 @@ def _serve(session: Session, idle_exit: int | None, host: str, port: int | None,
     from kiwi_rag.consent import is_loopback
     from kiwi_rag.http.address import url_of
 
-    app = session.app()
-    tokens = _tokens(session)
+    app, tokens = session.app(), _tokens(session)
     if not is_loopback(host) and not tokens.all():
         hint = "kiwi serve token new NAME --role reader, then start it again"
         raise UsageError(f"{host} can be reached from other machines, and there is no token", hint=hint)
@@ -147,7 +146,6 @@ async def _attend(
     from kiwi_rag.http import web
     from kiwi_rag.http.api import Api
     from kiwi_rag.http.apps import Apps
-    from kiwi_rag.http.commands import Commands
     from kiwi_rag.http.server import Service
     from kiwi_rag.http.web.workspaces import Workspaces
     from kiwi_rag.mcp.context import ServerContext
@@ -159,7 +157,7 @@ async def _attend(
     try:
         async with apps.lend(app) as lent, contextlib.aclosing(ServerContext(lent)) as context:
             context.warm()
-            service = Service(Commands(handler), idle_seconds, Api(context), tokens, names)
+            service = Service(handler, idle_seconds, Api(context), tokens, names)
             async with contextlib.aclosing(workspaces := Workspaces(context, apps)):
                 service.add(web.routes(context, workspaces), web.refuse)
                 await service.serve([*listening])
@@ -175,23 +173,16 @@ def _stop(session: Session) -> None:
         return
     reply = _call(folder, STOP)
     if all(lock.is_running(folder) for _ in polls(_STOP_SECONDS, pause=0.05)):
-        message = f"the service in {folder} received the request to stop, but still runs"
-        raise KiwiError(message, hint=_kill_hint(folder))
+        raise KiwiError(f"the service in {folder} still runs after the request to stop", hint=_kill_hint(folder))
     session.notify(f"the service has stopped (process {reply.get('pid')})")
 
 
 def _install(session: Session, minutes: int) -> None:
-    environ = session.environment()
-    manager = autostart.manager_of(environ)
+    manager = autostart.manager_of(environ := session.environment())
     if lock.is_running(_folder(session)) and not manager.path.exists():
         raise KiwiError(f"a service that {manager.name} did not start is running", hint="kiwi serve --stop")
     path = autostart.install(["serve", "--idle-exit", str(minutes)], environ)
     session.notify(f"installed {path}: the service starts now and at each login")
-
-
-def _uninstall(session: Session) -> None:
-    path = autostart.uninstall(session.environment())
-    session.notify(f"stopped the service and removed {path}" if path else "the service is not installed")
 
 
 def _folder(session: Session) -> Path:
@@ -237,8 +228,8 @@ def new(session: Session, name: str, role: str) -> None:
 @token.command("list")
 def list_tokens(session: Session) -> None:
     """List the tokens: name, role and date."""
-    rows = [{"name": one.name, "role": one.role, "created_at": one.created_at} for one in _tokens(session).all()]
-    session.print_data(rows, [f"{row['name']}  {row['role']}  {row['created_at']}" for row in rows])
+    rows = [render.attributes(one, "name", "role", "created_at") for one in _tokens(session).all()]
+    session.print_data(rows, ("  ".join(row.values()) for row in rows))
 
 
 @token.command()

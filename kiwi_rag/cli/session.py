@@ -9,7 +9,6 @@ import inspect
 import os
 import shlex
 import shutil
-import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,12 +30,9 @@ from kiwi_rag.telemetry import append_error, begin_run, configure_log
 DONE, FAILED, USAGE, PARTLY, REFUSED = range(5)
 INTERRUPTED = 130
 _STYLES: Any = {
-    "id": {"bold": True},
-    "match": {"bold": True, "underline": True},
-    "ok": {"fg": "green"},
-    "dim": {"dim": True},
-    "bad": {"fg": "red"},
-}
+    "id": {"bold": True}, "match": {"bold": True, "underline": True},
+    "ok": {"fg": "green"}, "dim": {"dim": True}, "bad": {"fg": "red"},
+}  # fmt: skip
 _Result = TypeVar("_Result")
 
 
@@ -109,23 +105,23 @@ class Session:
         """Write data to stdout as JSON."""
         self.print(render.json_text(value))
 
-    def print_data(self, value: Any, lines: Iterable[str]) -> None:
-        """Write data to stdout: `value` as JSON with --json, else `lines`."""
+    def print_data(self, value: Any, lines: Iterable[str] = (), *, empty: str = "") -> None:
+        """Write data to stdout: `value` as JSON with --json, else `lines`; without any, the notice `empty`."""
         if self.as_json:
             self.print_json(value)
-            return
-        for line in lines:
+        for line in () if self.as_json else lines:
             self.print(line)
+        self.notify("" if value else empty)
 
     def print_receipt(self, text: str) -> None:
         """Write a line to stdout once something is durable; with --json the data at the end says it."""
         if not self.as_json:
             self.print(text)
 
-    def notify(self, text: str) -> None:
-        """Write a notice to stderr."""
-        if not self.quiet:
-            self.print(render.safe(text), err=True)
+    def notify(self, *notices: str) -> None:
+        """Write notices to stderr, except empty ones."""
+        for line in () if self.quiet else filter(None, notices):
+            self.print(render.safe(line), err=True)
 
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `print` removes the colours when stdout is none."""
@@ -156,9 +152,8 @@ class Session:
             hidden = not self.shows_progress or not total
             if bar is None or bar.disable:
                 width, height = shutil.get_terminal_size()  # 80 × 24 if the terminal does not report its size
-                bar = bars.enter_context(
-                    tqdm(total=total, desc=stage, unit=unit, ncols=width, nrows=height, disable=hidden)
-                )
+                size: Any = {"ncols": width, "nrows": height}
+                bar = bars.enter_context(tqdm(total=total, desc=stage, unit=unit, disable=hidden, **size))
             elif not hidden:
                 bar.desc, bar.unit = f"{stage}: ", unit
                 bar.reset(total)
@@ -170,15 +165,14 @@ class Session:
 
     def report_error(self, error: KiwiError) -> int:
         """Print an error on stderr, and return the exit code."""
-        lines = [f"kiwi: {render.safe(error.message)}", *([f"    → {render.safe(error.hint)}"] if error.hint else [])]
+        text = render.safe(f"kiwi: {error.message}" + (f"\n    → {error.hint}" if error.hint else ""))
         if self.as_json:
-            lines = [render.json_text({"error": error.as_dict()})]
+            text = render.json_text({"error": error.as_dict()})
         elif isinstance(error, Rejected):
-            lines = [render.rejection_text(error, self.style)]
+            text = render.rejection_text(error, self.style)
         if self.verbose and error.__cause__ is not None:
-            cause = f"{type(error.__cause__).__name__}: {error.__cause__}"
-            lines.append(render.safe(f"    caused by {cause}"))
-        click.echo("\n".join(lines), err=True)
+            text += render.safe(f"\n    caused by {type(error.__cause__).__name__}: {error.__cause__}")
+        click.echo(text, err=True)
         if exit_code(error) == FAILED and not isinstance(error, NotFound):
             self.log_error(self.command, error.code, error.loggable_message)
         return exit_code(error)
@@ -201,10 +195,6 @@ class Session:
         """Start logging, for a command that runs until it is stopped; it asks its terminal nothing from now on."""
         ASK.set(None)
         configure_log(app.user_dir, app.settings.log_level, verbose=self.verbose)
-
-    def exit_on_sigterm(self) -> None:
-        """Let SIGTERM end a long-running command as Ctrl-C does: close what is open, and send pending traces."""
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))
 
     async def report_until_stopped(
         self, what: str, outcomes: AsyncGenerator[_Result], report: Callable[[_Result], None]
@@ -278,7 +268,7 @@ class _WithGlobalOptions(click.Command):
 
 
 class Command(_WithGlobalOptions):
-    """A command whose function gets the session; a coroutine function also gets the open services."""
+    """A command whose function gets the session, and the services if it names them; a coroutine gets them open."""
 
     callback: Callable[..., Any]
 
@@ -287,7 +277,8 @@ class Command(_WithGlobalOptions):
         session = ctx.ensure_object(Session)
         if inspect.iscoroutinefunction(self.callback):
             return session.run(functools.partial(self.callback, session, **ctx.params))
-        return ctx.invoke(self.callback, session, **ctx.params)
+        named = {"app": session.app()} if "app" in inspect.signature(self.callback).parameters else {}
+        return ctx.invoke(self.callback, session, **named, **ctx.params)
 
 
 class Group(_WithGlobalOptions, click.Group):
@@ -340,9 +331,7 @@ def confirm(question: str, command: str, *, yes: bool, undone: str = "nothing wa
 
 def exit_code(error: KiwiError) -> int:
     """Return the exit code of an error: 2 for usage, 4 for a refusal, 1 for any other."""
-    if isinstance(error, UsageError):
-        return USAGE
-    return REFUSED if isinstance(error, REFUSALS) else FAILED
+    return USAGE if isinstance(error, UsageError) else REFUSED if isinstance(error, REFUSALS) else FAILED
 
 
 def ask_passphrase(*, confirm: bool = False) -> str:

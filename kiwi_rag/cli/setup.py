@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 import sys
@@ -22,7 +21,6 @@ from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations import ai_clients
 from kiwi_rag.integrations.ai_clients import CLIENTS, TOOLSETS, Client, ClientEnvironment, plan_setup
 from kiwi_rag.integrations.client_files import Backups, FileChange
-from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.services import Services
 from kiwi_rag.storage.atomic import create_file
@@ -92,11 +90,11 @@ def _project(session: Session, client: Client, *, needed: bool, anywhere: bool) 
 
         found = git_root(Path.cwd()) or Path.cwd()
     if needed and client.project is None:
-        hint = "run the command without --project"
-        raise UsageError(f"{client.title} has no configuration files in projects", hint=hint)
+        message = f"{client.title} has no configuration files in projects"
+        raise UsageError(message, hint="run the command without --project")
     if needed and not found:
-        hint = "create one with kiwi init, or run it in a project"
-        raise UsageError(f"there is no {PROJECT_FOLDER} folder here or above", hint=hint)
+        message = f"there is no {PROJECT_FOLDER} folder here or above"
+        raise UsageError(message, hint="create one with kiwi init, or run it in a project")
     return found.absolute() if found else None
 
 
@@ -105,14 +103,14 @@ def _report(session: Session, plan: Sequence[FileChange], dry_run: bool) -> None
     diff = (render.safe(line) for change in plan for line in change.diff().splitlines())
     session.print_data({"dry_run": dry_run, "changes": rows}, diff if dry_run else ())
     if not (dry_run and plan):
-        session.notify("\n".join(map(str, plan)) or "nothing to change")
+        session.notify(*map(str, plan) if plan else ["nothing to change"])
 
 
 def _advise(session: Session, client: Client, project: bool, toolsets: str) -> None:
     if project and shutil.which("kiwi") is None:
         session.notify("kiwi is not on your PATH, so the client cannot start it: uv tool install PATH-OF-KIWI, or pipx")
     if client.without_rules and not project:
-        session.notify(f"{client.without_rules}:\n    {ai_clients.agent_instructions(toolsets or TOOLSETS)}")
+        session.notify(f"{client.without_rules}:", f"    {ai_clients.agent_instructions(toolsets or TOOLSETS)}")
 
 
 _IGNORE = b"# The index is built from the signed files; do not commit it.\nvectors/\n"
@@ -124,16 +122,16 @@ def init(session: Session, folder: Path) -> None:
     """Create a project's .ai folder, with a folder for each item type. Can be run again."""
     root = folder.resolve() / PROJECT_FOLDER
     if root == home_of(process_environment()).resolve():
-        hint = "run kiwi init in the project's folder"
-        raise UsageError(f"{root} is the folder of the user tier, not of a project", hint=hint)
+        message = f"{root} is the folder of the user tier, not of a project"
+        raise UsageError(message, hint="run kiwi init in the project's folder")
     try:
         for item_type in ITEM_TYPES:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
         create_file(root / ".gitignore", _IGNORE, mode=0o644)
     except OSError as error:
         raise StoreError(f"cannot create {root}: {error.strerror}") from error
-    session.notify(f"{root} is ready: {', '.join(f'{t.folder}/' for t in ITEM_TYPES)}")
-    session.notify("next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
+    ready = f"{root} is ready: {', '.join(f'{t.folder}/' for t in ITEM_TYPES)}"
+    session.notify(ready, "next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
 
 
 @command("config", epilog="Example: kiwi config --resolved")
@@ -141,8 +139,7 @@ def init(session: Session, folder: Path) -> None:
 def show_config(session: Session, resolved: bool) -> None:
     """Show the current settings: defaults < ~/.ai/config.yaml < .ai/config.yaml < KIWI_* < flags."""
     found = session.app().resolved
-    for notice in found.notices:
-        session.notify(notice)
+    session.notify(*found.notices)
     lines = (f"{o.name}: {o.shown}" + (f"  # {o.source}: {o.what}" if resolved else "") for o in found.origins)
     data = {o.name: {"value": o.shown, "from": o.source, "what": o.what} for o in found.origins}
     session.print_data(data, map(render.safe, lines))
@@ -165,11 +162,9 @@ _DAYS = re.compile(r"(\d{1,5})d?", re.ASCII)
 @command(epilog="Example: kiwi status")
 async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
-    service = await asyncio.to_thread(client.state, run_folder(session.environment()))
-    data = await collect_status(app, service)
+    data = await collect_status(app)
     session.print_data(data, render.status_lines(data))
-    if not session.as_json:
-        session.notify(render.status_notice(data))
+    session.notify("" if session.as_json else render.status_notice(data))
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 
@@ -183,13 +178,11 @@ def usage(session: Session, since: str, by: str) -> None:
     """
     from kiwi_rag.embedding.usage import usage_rows
 
-    first = first_day(since, datetime.now(UTC).date())
-    log = session.app().settings.cache_path / "usage.jsonl"
+    first, log = first_day(since, datetime.now(UTC).date()), session.app().settings.cache_path / "usage.jsonl"
     rows = usage_rows(log, first, by)
     data = {"since": first.isoformat(), "log": str(log), "rows": rows}
     session.print_data(data, render.usage_lines(rows) if rows else ())
-    if not rows:
-        session.notify(f"nothing was embedded remotely since {first}; the log is {log}")
+    session.notify("" if rows else f"nothing was embedded remotely since {first}; the log is {log}")
 
 
 @command(epilog="Example: kiwi doctor --repair")
@@ -197,8 +190,7 @@ def usage(session: Session, since: str, by: str) -> None:
 async def doctor(session: Session, app: Services, repair: bool) -> int:
     """Check keys, trust, model, indexes, audit chains and versions. Exit code 3: there are problems."""
     found = await diagnose(app, repair=repair)
-    for notice in found.notices:
-        session.notify(notice)
+    session.notify(*found.notices)
     lines = [*(f"repaired  {line}" for line in found.repaired), *(f"problem  {line}" for line in found.problems)]
     session.print_data({"problems": found.problems, "repaired": found.repaired}, map(render.safe, lines))
     advice = "repair indexes with kiwi doctor --repair, and the rest as each line says"
@@ -219,24 +211,15 @@ async def audit(session: Session, app: Services, action: str, tier: str | None, 
     from kiwi_rag.usecases import registry
 
     tier = tier or ("project" if app.project_dir else "user")
-    if action == "verify":
-        await _verify_log(session, app, tier)
+    if action == "show":
+        rows = await registry.newest_records(app, tier, limit, since)
+        session.print_data(rows, map(render.audit_line, rows), empty="the audit log is empty")
         return
-    rows = await registry.newest_records(app, tier, limit, since)
-    session.print_data(rows, map(render.audit_line, rows))
-    if not rows:
-        session.notify("the audit log is empty")
-
-
-async def _verify_log(session: Session, app: Services, tier: str) -> None:
-    from kiwi_rag.usecases import registry
-
     log = await registry.verify_log(app) if tier == "registry" else None
     head = log.head if log else app.local(tier).audit.verify_chain()
     more = {"seen": log.pinned.seq, "records": log.all_read} if log else {}
     session.print_data({**asdict(head), **more}, [registry.describe_head(head)])
-    if log:
-        session.notify(str(log))
+    session.notify(str(log or ""))
 
 
 def first_day(since: str, today: date) -> date:
@@ -252,5 +235,5 @@ def first_day(since: str, today: date) -> date:
             return today - timedelta(days=max(int(number[1]), 1) - 1)
         return date.fromisoformat(since)
     except (ValueError, OverflowError):
-        hint = "--since 2026-01-31, or --since 7d"
-        raise UsageError(f"{since!r} is not a day or a number of days", hint=hint) from None
+        message = f"{since!r} is not a day or a number of days"
+        raise UsageError(message, hint="--since 2026-01-31, or --since 7d") from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,45 +32,39 @@ def keys() -> None:
 @click.argument("name", default="default")
 @PRINCIPAL
 @ITEMS
-def new(session: Session, name: str, principal: str, patterns: tuple[str, ...]) -> None:
+def new(session: Session, app: Services, name: str, principal: str, patterns: tuple[str, ...]) -> None:
     """Create a key, store it encrypted in ~/.ai/keys, and trust it for this user."""
-    app = session.app()
     path, signer = use_case.create_key(app, name, principal, patterns, lambda: _passphrase(app, confirm=True))
     _show_key(session, app, name)
     session.notify(f"created key {name!r} of {signer.principal} in {path}; it may sign {', '.join(signer.patterns)}")
 
 
 @keys.command("list", epilog="Example: kiwi keys list")
-def list_keys(session: Session) -> None:
+def list_keys(session: Session, app: Services) -> None:
     """List your private keys, each with principal and status."""
-    app = session.app()
     rows = [_key_row(app, name) for name in key_files.names(app.keys_dir)]
     lines = (f"{row['name']}  {row['status']}  {row['principal']}  {_format_key(row)}" for row in rows)
-    session.print_data(rows, lines)
-    if not rows:
-        session.notify(f"there is no key in {app.keys_dir}; create one with: kiwi keys new")
+    session.print_data(rows, lines, empty=f"there is no key in {app.keys_dir}; create one with: kiwi keys new")
 
 
 @keys.command(epilog="Example: kiwi keys show default")
 @click.argument("name", default="")
-def show(session: Session, name: str) -> None:
+def show(session: Session, app: Services, name: str) -> None:
     """Show a key's public key, key id and status."""
-    app = session.app()
     _show_key(session, app, app.key_name(name))
 
 
 @keys.command(epilog="Example: kiwi keys export default --private > default.pem")
 @click.argument("name", default="")
 @option("--private", is_flag=True, help="Print the encrypted private key in place of the public key.")
-def export(session: Session, name: str, private: bool) -> None:
+def export(session: Session, app: Services, name: str, private: bool) -> None:
     """Print a public key as hex digits, or a private key as encrypted PEM."""
-    app = session.app()
-    chosen = app.key_name(name)
-    if not private:
-        session.print(key_files.public_key(chosen, app.keys_dir).hex())
-        return
-    passphrase = _passphrase(app, confirm=False)
-    session.print(key_files.load(chosen, app.keys_dir, passphrase).pem(passphrase).decode().rstrip())
+    chosen, folder = app.key_name(name), app.keys_dir
+    if private:
+        passphrase = _passphrase(app, confirm=False)
+        session.print(key_files.load(chosen, folder, passphrase).pem(passphrase).decode().rstrip())
+    else:
+        session.print(key_files.public_key(chosen, folder).hex())
 
 
 @keys.command("import", epilog="Example: kiwi keys import work.pem --name work")
@@ -77,9 +72,8 @@ def export(session: Session, name: str, private: bool) -> None:
 @option("--name", default="", help="Name of the key. Default: the file's name.")
 @PRINCIPAL
 @ITEMS
-def import_key(session: Session, file: Path, name: str, principal: str, patterns: tuple[str, ...]) -> None:
+def import_key(session: Session, app: Services, file: Path, name: str, principal: str, patterns: Sequence[str]) -> None:
     """Import a private key from a PEM file (Ed25519, PKCS8), and trust it for this user."""
-    app = session.app()
     who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
     try:
         pem = file.read_bytes()
@@ -97,11 +91,10 @@ def import_key(session: Session, file: Path, name: str, principal: str, patterns
 @keys.command(epilog="Example: kiwi keys retire old --compromised")
 @click.argument("name")
 @option("--compromised", is_flag=True, help="Somebody else may have the key: reject its earlier signatures, too.")
-def retire(session: Session, name: str, compromised: bool) -> None:
+def retire(session: Session, app: Services, name: str, compromised: bool) -> None:
     """Reject new signatures of a key. Its earlier signatures stay valid, except with --compromised."""
-    signer = use_case.retire_own_key(session.app(), name, compromised=compromised)
-    since = format_time(signer.valid_before) if signer.valid_before else ""
-    session.notify(f"key {name!r} is {signer.status} from {since} on")
+    signer = use_case.retire_own_key(app, name, compromised=compromised)
+    session.notify(f"key {name!r} is {signer.status} from {_text(signer.valid_before)} on")
 
 
 def _show_key(session: Session, app: Services, name: str) -> None:
@@ -120,14 +113,10 @@ def _format_key(row: Mapping[str, str]) -> str:
 def _key_row(app: Services, name: str) -> dict[str, str]:
     public = key_files.public_key(name, app.keys_dir)
     signer = app.trust.by_key.get(sha256_hex(public))
-    return {
-        "name": name,
-        "principal": signer.principal if signer else "",
-        "status": signer.status.value if signer else "not trusted",
-        "items": ", ".join(signer.patterns) if signer else "",
-        "public_key": public.hex(),
-        "key_id": sha256_hex(public),
-    }
+    about = (signer.principal, signer.status.value, ", ".join(signer.patterns)) if signer else ("", "not trusted", "")
+    principal, status, items = about
+    row = {"name": name, "principal": principal, "status": status, "items": items}
+    return {**row, "public_key": public.hex(), "key_id": sha256_hex(public)}
 
 
 def _passphrase(app: Services, *, confirm: bool) -> str:
@@ -147,9 +136,8 @@ def trust() -> None:
 def list_signers(session: Session) -> None:
     """List the trusted signers: yours first, then those of the project's pinned trust file."""
     rows = [signer_row(signer) for signer in session.app().trust.by_key.values()]
-    session.print_data(rows, map(_signer_line, rows))
-    if not rows:
-        session.notify("no signer is trusted yet: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME")
+    none = "no signer is trusted yet: kiwi keys new, or kiwi trust add PUBLIC_KEY --principal NAME"
+    session.print_data(rows, map(_signer_line, rows), empty=none)
 
 
 @trust.command(epilog="Example: kiwi trust add 3b6a27… --principal ada@acme.example --items 'acme/*' --type directive")
@@ -172,23 +160,21 @@ def add(session: Session, public_key: str, principal: str, replaces: bool, yes: 
     fields = {name: value for name, value in given.items() if value}
     signer = Signer(check_principal(principal), use_case.parse_public_key(app, public_key), **fields)
     entry, losses = use_case.plan_entry(app, signer, fields, replaces=replaces)
-    for loss in losses:
-        session.notify(f"  {loss}")
+    session.notify(*(f"  {loss}" for loss in losses))
     if losses:
         confirm("Remove these permissions?", f"{use_case.command(signer)} --replace", yes=yes)
     use_case.save_signer(app, entry)
     _show_entry(session, entry)
-    for notice in app.notices():
-        if notice.key_id == signer.key_id and not notice.overruled:
-            overruling = f"to trust it nevertheless: kiwi trust overrule {principal}"
-            session.notify(f"the key was {notice} and stays untrusted; {overruling}")
+    overruling = f"to trust it nevertheless: kiwi trust overrule {principal}"
+    revoked = (one for one in app.notices() if one.key_id == signer.key_id and not one.overruled)
+    session.notify(*(f"the key was {one} and stays untrusted; {overruling}" for one in revoked))
 
 
 def _show_entry(session: Session, signer: Signer) -> None:
     row = signer_row(signer)
     session.print_data(row, [f"public key: {row['public_key']}", f"key id: {row['key_id']}"])
-    session.notify(f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})")
-    session.notify(f"other users trust it with: {signer.trust_command()}")
+    may = f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})"
+    session.notify(may, f"other users trust it with: {signer.trust_command()}")
 
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")
@@ -201,12 +187,10 @@ def remove(session: Session, who: str) -> None:
 
 @trust.command(epilog="Example: kiwi trust project --yes")
 @YES
-def project(session: Session, yes: bool) -> None:
+def project(session: Session, app: Services, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
-    app = session.app()
     path, digest, signers = use_case.read_project_trust(app)
-    for one in signers:
-        session.notify(f"  {one.principal}  {one.status}  {', '.join(one.patterns)}  key id {one.key_id[:16]}…")
+    session.notify(*(f"  {s.principal}  {s.status}  {', '.join(s.patterns)}  key id {s.key_id[:16]}…" for s in signers))
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
     use_case.pin_project(app, path, digest)
     session.notify(f"pinned {path}; after each change of the file run kiwi trust project again")
@@ -216,15 +200,13 @@ def project(session: Session, yes: bool) -> None:
 @click.argument("who")
 @option("--undo", is_flag=True, help="Follow the registry's revocation again.")
 @YES
-def overrule(session: Session, who: str, undo: bool, yes: bool) -> None:
+def overrule(session: Session, app: Services, who: str, undo: bool, yes: bool) -> None:
     """Trust a key although a registry revoked or retired it. Name it by principal or the start of its key id.
 
     This has an effect for you only, and does not change your trust file.
     """
-    app = session.app()
     notices = use_case.notices_of(app, who)
-    for notice in notices:
-        session.notify(f"  {notice.principal}  key id {notice.key_id[:16]}…  {notice}")
+    session.notify(*(f"  {one.principal}  key id {one.key_id[:16]}…  {one}" for one in notices))
     confirm("Trust these keys nevertheless?", f"kiwi trust overrule {who}", yes=yes or undo)
     count = use_case.overrule(app, notices, overruled=not undo)
     session.notify(f"{render.counted(count, 'notices')} {'followed again' if undo else 'overruled'}")
@@ -235,16 +217,17 @@ def _signer_line(row: Mapping[str, str]) -> str:
     return render.safe(f"{line}  {row['origin']}".rstrip())
 
 
-def signer_row(signer: Signer) -> dict[str, str]:
-    """Return a signer, JSON-ready."""
-    return {
-        "principal": signer.principal,
-        "status": signer.status.value,
-        "items": ",".join(signer.patterns),
-        "types": ",".join(signer.types),
-        "valid_after": format_time(signer.valid_after) if signer.valid_after else "",
-        "valid_before": format_time(signer.valid_before) if signer.valid_before else "",
-        "public_key": signer.public_key.hex(),
-        "key_id": signer.key_id,
-        "origin": signer.origin,
-    }
+_SIGNER = ("valid_after", "valid_before", "public_key", "key_id", "origin")
+
+
+def signer_row(signer: Signer, *names: str) -> dict[str, str]:
+    """Return a signer, JSON-ready: what it may sign, and these attributes; by default all."""
+    row = {"principal": signer.principal, "status": signer.status.value}
+    row |= {"items": ",".join(signer.patterns), "types": ",".join(signer.types)}
+    return row | {name: _text(getattr(signer, name)) for name in names or _SIGNER}
+
+
+def _text(value: str | bytes | datetime | None) -> str:
+    if isinstance(value, datetime):
+        return format_time(value)
+    return value.hex() if isinstance(value, bytes) else value or ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.items import report_old_index
+from kiwi_rag.cli.items import old_index_notice
 from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Session, ask_passphrase, option
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
@@ -30,8 +30,7 @@ from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
 from kiwi_rag.usecases import filters_of, items
-from kiwi_rag.usecases.index_history import recorded_run
-from kiwi_rag.usecases.status import collect_workspace_status
+from kiwi_rag.usecases.status import collect_workspace_status, recorded_run
 
 if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
@@ -55,6 +54,9 @@ MAX_LISTED = 20
 class WorkspaceCommand(Command):
     """A command whose coroutine function gets the session, the open services and the workspace at ROOT."""
 
+    opens: Callable[[Services], AbstractAsyncContextManager[Any]] = Workspace
+    """Opens what the function gets beside the services."""
+
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function with the parameters, except those that are settings."""
         session, parameters = ctx.ensure_object(Session), dict(ctx.params)
@@ -62,14 +64,10 @@ class WorkspaceCommand(Command):
         flags = {_SETTINGS[name]: parameters.pop(name) for name in ctx.params.keys() & _SETTINGS}
 
         async def opened(app: Services) -> Any:
-            async with self.scope(app) as documents:
+            async with self.opens(app) as documents:
                 return await self.callback(session, app, documents, **parameters)
 
         return session.run(opened, **flags)
-
-    def scope(self, app: Services) -> AbstractAsyncContextManager[Any]:
-        """Return what opens, and closes, that which the function gets beside the services."""
-        return Workspace(app)
 
 
 class _WorkspaceGroup(Group):
@@ -98,14 +96,13 @@ async def index(
     stopped and run again. Exit code 3: some files could not be indexed; they are listed.
     """
     if rebuild and files:
-        message = "--rebuild and --file exclude each other: --rebuild empties the whole index"
-        raise UsageError(message, hint="give one of them")
+        hint = "give one of them: --rebuild empties the whole index"
+        raise UsageError("--rebuild and --file exclude each other", hint=hint)
     writer = await opened.writer(ask_passphrase, rebuild=rebuild)
     paths = [opened.config.relative_path(file) for file in files] or None
-    if outer := opened.outer:
-        root = opened.config.root.resolve()
-        session.notify(f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index")
-    report_old_index(session, opened.old_catalog)
+    outer, root = opened.outer, opened.config.root.resolve()
+    nested = f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
+    session.notify(nested if outer else "", old_index_notice(opened.old_catalog))
     return await update_index(session, app, opened, writer, paths, prune=prune, rebuild=rebuild)
 
 
@@ -123,8 +120,7 @@ async def update_index(
     ):
         begin = planned if session.shows_progress else partial(_progress_lines, session)
         embedding = partial(begin, stage="vectors", unit="passages")
-        callbacks = Callbacks(begin, embedding=embedding, report=lambda: report)
-        await index.update(writer, paths, callbacks, prune=prune)
+        await index.update(writer, paths, Callbacks(begin, embedding=embedding, report=lambda: report), prune=prune)
     return _report(session, app, index, report)
 
 
@@ -191,38 +187,53 @@ def _report(session: Session, app: Services, index: DocumentIndex, report: SyncR
 
 def _list(session: Session, report: SyncReport) -> None:
     """Print failures, warnings and skipped files on stderr."""
-    rows = [(f"{kind:<8} {where}: {message}", hint) for kind, where, message, hint in report.findings]
-    lines = [f"{text} ({hint})" if hint else text for text, hint in rows]
+    lines = [f"{kind:<8} {place}: {text}{f' ({hint})' if hint else ''}" for kind, place, text, hint in report.findings]
     shown = lines if session.verbose else lines[:MAX_LISTED]
-    for line in shown:
-        session.notify(line)
-    if len(lines) > len(shown):
-        session.notify(f"{len(lines) - len(shown)} more; --verbose lists all")
+    more = len(lines) - len(shown)
+    session.notify(*shown, f"{more} more; --verbose lists all" if more else "")
+
+
+def search_options(function: Any) -> Any:
+    """Give a command what a search of documents takes: the query, filters, ranking, and how hits are shown."""
+    for add in reversed(_SEARCH_OPTIONS):
+        function = add(function)
+    return function
+
+
+_SEARCH_OPTIONS = (
+    click.argument("query", nargs=-1, required=True),
+    FILE_TYPE,
+    PATH,
+    option("--limit", "-n", type=int, help="Number of hits to show. Default: 10."),
+    option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit."),
+    option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only)."),
+    option("--explain", is_flag=True, help="Show how each score was computed."),
+    option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text"),
+)
+
+
+async def show_search(  # what a search of documents takes
+    session: Session, app: Services, index: DocumentIndex, filters: Filters, given: Mapping[str, Any], update: str
+) -> int:
+    """Search an index as `search_options` say, and show the hits; return the exit code.
+
+    `update` is the command that brings the index up to date.
+    """
+    ranking = {"limit": app.settings.limit, "alpha": given["alpha"], "per_file": given["per_file"]}
+    reply = await index.search(SearchQuery(" ".join(given["query"]), filters=filters, **ranking), update)
+    return show_reply(session, reply, hits.documents_json(reply), given["form"], given["explain"], update)
 
 
 @workspace.command(epilog='Example: kiwi workspace search "POST /check-ins" --file-type openapi')
-@click.argument("query", nargs=-1, required=True)
 @option("--root", type=FOLDER, help="Root folder of the workspace. Default: this project.")
-@FILE_TYPE
 @SERVICE
 @DOMAIN
-@PATH
 @option("--since", type=TIME, help="Only files indexed since this time, UTC.")
-@option("--limit", "-n", type=int, help="Number of hits to show. Default: 10.")
-@option("--per-file", type=click.IntRange(min=0), default=2, help="Most hits of one file. 0: no limit.")
-@option("--alpha", type=float, help="Weight of the vector leg, 0 (words only) to 1 (vectors only).")
-@option("--explain", is_flag=True, help="Show how each score was computed.")
-@option("--format", "form", choices=("text", "json", "jsonl", "paths"), default="text")
 @STORE
-async def search(
-    session: Session, app: Services, opened: Workspace, query: tuple[str, ...], alpha: float | None, per_file: int,
-    explain: bool, form: str, **given: Any,
-) -> int:  # fmt: skip
+@search_options
+async def search(session: Session, app: Services, opened: Workspace, **given: Any) -> int:
     """Find passages of documents by meaning and by words. Each is verified before it is shown."""
-    filters, limit = _filters(app, opened, given), app.settings.limit
-    asked = SearchQuery(" ".join(query), filters=filters, limit=limit, alpha=alpha, per_file=per_file)
-    reply = await opened.search(asked, session.index_command)
-    return show_reply(session, reply, hits.documents_json(reply), form, explain)
+    return await show_search(session, app, opened, _filters(app, opened, given), given, session.index_command)
 
 
 def _filters(app: Services, opened: Workspace, given: Mapping[str, Any]) -> Filters:
@@ -241,10 +252,9 @@ async def list_documents(session: Session, app: Services, opened: Workspace, **g
     tier = opened.indexed_tier(session.index_command)
     rows, refused = await items.list_documents(tier, _filters(app, opened, given))
     session.print_data(rows, map(_line, rows))
-    if not rows and not refused:
-        session.notify("no document matches; kiwi workspace stats shows what is indexed")
-    if refused:
-        session.notify(f"not listed, because of a failed verification: {counted(refused, 'documents')}")
+    none = "" if rows or refused else "no document matches; kiwi workspace stats shows what is indexed"
+    failed = f"not listed, because of a failed verification: {counted(refused, 'documents')}"
+    session.notify(none, failed if refused else "")
     return PARTLY if refused else DONE
 
 
@@ -283,29 +293,21 @@ def hooks(session: Session, root: Path | None, local: bool, remove: bool) -> Non
     plan.apply()
     if remove:
         git_hooks.remove_run_files(plan.repository)
-    _report_hooks(session, plan)
-    if not remove and not plan.is_empty:
-        _print_next_steps(session, plan, workspace)
-
-
-def _report_hooks(session: Session, plan: HookPlan) -> None:
-    from kiwi_rag.integrations.git_hooks import FOLDER
-
-    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
-    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]}, ())
-    lines = [*map(str, plan.changes)]
-    if plan.hooks_path is not None:
-        lines.append(f"set core.hooksPath to {FOLDER}" if plan.hooks_path else "unset core.hooksPath")
-    lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
-    session.notify("\n".join(lines) or "nothing to change")
-
-
-def _print_next_steps(session: Session, plan: HookPlan, workspace: Path) -> None:
-    from kiwi_rag.integrations.git_hooks import FOLDER
-
+    _report_hooks(session, plan, git_hooks.FOLDER)
+    if remove or plan.is_empty:
+        return
     if not (workspace / PROJECT_FOLDER).is_dir():
         session.notify(f"the hooks update an existing index only; create it with: kiwi workspace index {workspace}")
-    if shutil.which("kiwi") is None:
-        session.notify("kiwi is not on your PATH, so the hooks have no effect until it is")
+    session.notify("" if shutil.which("kiwi") else "kiwi is not on your PATH, so the hooks have no effect until it is")
     if plan.hooks_path:
-        session.notify(f"next: git add {FOLDER}; after cloning the repository run kiwi workspace hooks once")
+        session.notify(f"next: git add {git_hooks.FOLDER}; after cloning the repository run kiwi workspace hooks once")
+
+
+def _report_hooks(session: Session, plan: HookPlan, folder: str) -> None:
+    changes = [{"path": str(change.file.path), "action": change.action} for change in plan.changes]
+    session.print_data({"changes": changes, "sets_hooks_path": plan.hooks_path, "left": [*map(str, plan.left)]})
+    lines = [*map(str, plan.changes)]
+    if plan.hooks_path is not None:
+        lines.append(f"set core.hooksPath to {folder}" if plan.hooks_path else "unset core.hooksPath")
+    lines += [f"{path} is kept, because it is committed; git no longer runs it here" for path in plan.left]
+    session.notify(*lines or ["nothing to change"])

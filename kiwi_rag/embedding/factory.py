@@ -129,9 +129,9 @@ def remote_providers(
     UsageError
         If the list of fallbacks or their keys are not as `ServerOptions` says.
     """
-    from kiwi_rag.embedding.endpoint import Endpoint
     from kiwi_rag.embedding.remote import OllamaEmbeddingProvider, OpenAIEmbeddingProvider
     from kiwi_rag.embedding.usage import UsageLog, parse_prices
+    from kiwi_rag.endpoint import Endpoint
 
     kinds = {"openai": OpenAIEmbeddingProvider, "ollama": OllamaEmbeddingProvider}
     usage = UsageLog(cache_dir / "usage.jsonl", parse_prices(options.prices))

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
-from kiwi_rag.embedding.endpoint import Endpoint, post_json
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog
+from kiwi_rag.endpoint import Endpoint, post_json
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
 from kiwi_rag.model import Vector, sha256_hex
 

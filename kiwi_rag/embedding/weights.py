@@ -231,7 +231,7 @@ def _fetch(source: ModelSource, name: str) -> None:
     """Fetch a file; raise `ModelUnavailable` if the hub cannot be reached, has none or another. No part is left."""
     import httpx  # a tenth of a second that only a download should cost
 
-    from kiwi_rag.embedding.endpoint import first_cause, trusted_certificates
+    from kiwi_rag.endpoint import first_cause, trusted_certificates
 
     url = f"{source.hub.rstrip('/')}/{REPOSITORY}/resolve/{REVISION}/{name}"
     digest = hashlib.sha256()

@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -114,7 +114,8 @@ class TokenFile:
             tokens = self.all()
             if any(one.name == name for one in tokens):
                 raise UsageError(f"there is a token {name!r} already", hint=f"kiwi serve token remove {name}")
-            self._write([*tokens, Token(name, role.name.lower(), _digest(value), made)])
+            added = Token(name, role.name.lower(), _digest(value), made)
+            write_json(self._path, [asdict(token) for token in (*tokens, added)])
         return value
 
     def remove(self, name: str) -> None:
@@ -130,24 +131,17 @@ class TokenFile:
             kept = [token for token in tokens if token.name != name]
             if len(kept) == len(tokens):
                 raise NotFound(f"there is no token {name!r}", hint="kiwi serve token list")
-            self._write(kept)
+            write_json(self._path, [asdict(token) for token in kept])
 
     def role_of(self, value: str) -> tuple[Role, str]:
         """Return the role of a token and its name; no role where it is none of these."""
         digest = _digest(value)
-        for token in self.all():
-            if hmac.compare_digest(token.sha256, digest):
-                return Role[token.role.upper()], token.name
-        return Role.NONE, ""
-
-    def _write(self, tokens: Sequence[Token]) -> None:
-        write_json(self._path, [asdict(token) for token in tokens])
+        found = (token for token in self.all() if hmac.compare_digest(token.sha256, digest))
+        return next(((Role[token.role.upper()], token.name) for token in found), (Role.NONE, ""))
 
     def _locked(self) -> AbstractContextManager[object]:
-        hint = "run it again when the other command has ended"
-        return acquire_lock(
-            self._path.with_suffix(".lock"), 10.0, lambda: StoreBusy("the tokens are in use", hint=hint)
-        )
+        busy = StoreBusy("the tokens are in use", hint="run it again when the other command has ended")
+        return acquire_lock(self._path.with_suffix(".lock"), 10.0, lambda: busy)
 
 
 def _digest(value: str) -> str:
@@ -165,8 +159,8 @@ class Logins:
     def begin(self) -> str:
         """Return a token that signs a browser in once, as admin, within `LOGIN_SECONDS`."""
         value = secrets.token_urlsafe(32)
-        self._waiting = {key: end for key, end in self._waiting.items() if end > self.now()}
-        self._waiting[_digest(value)] = self.now() + LOGIN_SECONDS
+        waiting = {key: end for key, end in self._waiting.items() if end > self.now()}
+        self._waiting = {**waiting, _digest(value): self.now() + LOGIN_SECONDS}
         return value
 
     def complete(self, value: str) -> str | None:
@@ -214,11 +208,10 @@ class AccessControl:
     admin_pages: Collection[str] = ("/add",)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        scope.setdefault("state", {}).update(role=Role.ADMIN, caller="the Unix socket")
-        if _is_unix(scope):
+        is_http = scope["type"] == "http"
+        if is_http:
+            scope.setdefault("state", {}).update(role=Role.ADMIN, caller="the Unix socket")
+        if not is_http or (scope.get("server") or ("", 0))[1] is None:  # the Unix socket has no port
             await self.app(scope, receive, send)
             return
         answer = self._refusal(HTTPConnection(scope)) or self._login(HTTPConnection(scope), scope["method"])
@@ -251,9 +244,8 @@ class AccessControl:
         return None
 
     def _caller(self, request: HTTPConnection) -> tuple[Role, str, bool]:
-        scheme, _, value = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return *self.tokens.role_of(value.strip()), False
+        if (token := bearer_token(request.headers)) is not None:
+            return *self.tokens.role_of(token), False
         cookie = request.cookies.get(COOKIE, "")
         return (Role.ADMIN, "a browser", True) if self.logins.is_signed_in(cookie) else (Role.NONE, "", bool(cookie))
 
@@ -263,11 +255,10 @@ class AccessControl:
             return None
         cookie = self.logins.complete(request.query_params.get("token", ""))
         if cookie is None:
-            hint = "run kiwi ui again"
-            return PlainTextResponse(f"The address was used already, or is older than two minutes: {hint}\n", 403)
+            message = "The address was used already, or is older than two minutes: run kiwi ui again\n"
+            return PlainTextResponse(message, 403)
         answer = RedirectResponse("/", 303, {"Referrer-Policy": "no-referrer"})  # the address holds the token
-        age = int(SESSION_SECONDS)
-        answer.set_cookie(COOKIE, cookie, max_age=age, path="/", httponly=True, samesite="strict")
+        answer.set_cookie(COOKIE, cookie, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict")
         return answer
 
     def _is_own_name(self, host: str) -> bool:
@@ -277,9 +268,10 @@ class AccessControl:
         return False
 
 
-def _is_unix(scope: Mapping[str, object]) -> bool:
-    server = scope.get("server")
-    return isinstance(server, Sequence) and server[1] is None
+def bearer_token(headers: Headers) -> str | None:
+    """Return the token that a request sends, None if it sends none."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    return value.strip() if scheme.lower() == "bearer" else None
 
 
 def _is_same_origin(headers: Headers) -> bool:

@@ -11,16 +11,17 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import UsageError
+from kiwi_rag.http.access import bearer_token
 from kiwi_rag.http.limits import uvicorn_config, with_deadline
 from kiwi_rag.mcp.server import build
 
@@ -32,60 +33,46 @@ MIN_TOKEN = 16
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """Where to listen, the token that clients must send, and further host names of the server.
+def security(host: str, names: Sequence[str] = ()) -> TransportSecuritySettings:
+    """Return the hosts and origins that requests may name.
 
-    Without a token none is required. A server on all addresses of the machine without `names` does not know its own
-    names: it accepts every Host then, and requires the token.
+    A server on all addresses of the machine without `names` does not know its own names: it accepts every Host then.
     """
-
-    host: str
-    port: int
-    token: str = field(default="", repr=False)
-    names: Sequence[str] = ()
-
-    def listen(self) -> socket.socket:
-        """Return a socket that listens there.
-
-        Raises
-        ------
-        UsageError
-            When other machines can reach the address without a token, the token is too short, or listening fails.
-        """
-        self._check()
-        return listen(self.host, self.port)
-
-    def security(self) -> TransportSecuritySettings:
-        """Return the hosts and origins that requests may name."""
-        host = [f"[{self.host}]" if ":" in self.host else self.host]
-        names = [*_LOOPBACK_NAMES, *([] if is_loopback(self.host) else host), *self.names]
-        return TransportSecuritySettings(
-            enable_dns_rebinding_protection=bool(self.names) or not _is_any(self.host),
-            allowed_hosts=[*names, *(f"{name}:*" for name in names)],
-            allowed_origins=[
-                f"{scheme}://{name}{port}" for scheme in ("http", "https") for name in names for port in ("", ":*")
-            ],
-        )
-
-    def _check(self) -> None:
-        token = self.token
-        if token and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
-            message = f"the token needs at least {MIN_TOKEN} printable ASCII characters"
-            raise UsageError(message, hint="openssl rand -hex 32")
-        if not token and not is_loopback(self.host):
-            hint = "KIWI_MCP_TOKEN=$(openssl rand -hex 32), or --host 127.0.0.1"
-            raise UsageError(f"{self.host} can be reached from other machines, and there is no token", hint=hint)
+    own = [] if is_loopback(host) else [f"[{host}]" if ":" in host else host]
+    known = [*_LOOPBACK_NAMES, *own, *names]
+    origins = [f"{scheme}://{name}{port}" for scheme in ("http", "https") for name in known for port in ("", ":*")]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=bool(names) or not _is_any(host),
+        allowed_hosts=[*known, *(f"{name}:*" for name in known)],
+        allowed_origins=origins,
+    )
 
 
-async def serve_http(
-    context: ServerContext, offered: Toolset, endpoint: ListenAddress, notify: Callable[[str], None]
-) -> None:
-    """Serve until stopped; `notify` is called with a message that has the URL."""
-    app = build(context, offered).streamable_http_app(transport_security=endpoint.security())
-    with endpoint.listen() as listening:
+def _check_token(token: str, host: str) -> None:
+    if token and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable()):
+        message = f"the token needs at least {MIN_TOKEN} printable ASCII characters"
+        raise UsageError(message, hint="openssl rand -hex 32")
+    if not token and not is_loopback(host):
+        hint = "KIWI_MCP_TOKEN=$(openssl rand -hex 32), or --host 127.0.0.1"
+        raise UsageError(f"{host} can be reached from other machines, and there is no token", hint=hint)
+
+
+async def serve_http(  # noqa: PLR0913  # the options of the command
+    context: ServerContext, offered: Toolset, notify: Callable[[str], None], *, host: str, port: int, token: str,
+    names: Sequence[str],
+) -> None:  # fmt: skip
+    """Serve until stopped, to clients that send the token, if there is one; `notify` gets a message with the URL.
+
+    Raises
+    ------
+    UsageError
+        When other machines can reach the address without a token, the token is too short, or listening fails.
+    """
+    _check_token(token, host)
+    app = build(context, offered).streamable_http_app(transport_security=security(host, names))
+    with listen(host, port) as listening:
         notify(f"serving {url_of(listening)}/mcp; Ctrl-C stops it")
-        await uvicorn.Server(uvicorn_config(_RequireToken(app, endpoint.token))).serve(sockets=[listening])
+        await uvicorn.Server(uvicorn_config(require_token(app, token))).serve(sockets=[listening])
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -110,26 +97,19 @@ def url_of(listening: socket.socket) -> str:
     return f"http://{host}:{address[1]}"
 
 
-class _RequireToken:
-    """ASGI middleware: it requires the token, if there is one, and limits the time to send a body."""
+def require_token(app: ASGIApp, token: str) -> ASGIApp:
+    """Return ASGI middleware that requires the token, if there is one, and limits the time to send a body."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._token = token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-        elif self._is_allowed(scope):
-            await self._app(scope, with_deadline(receive), send)
-        else:
+            await app(scope, receive, send)
+        elif token and not hmac.compare_digest((bearer_token(Headers(scope=scope)) or "").encode(), token.encode()):
             headers = {"www-authenticate": 'Bearer realm="kiwi"'}
             await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
+        else:
+            await app(scope, with_deadline(receive), send)
 
-    def _is_allowed(self, scope: Scope) -> bool:
-        value = next((bytes(content) for name, content in scope["headers"] if name == b"authorization"), b"")
-        scheme, _, token = value.partition(b" ")
-        return not self._token or (scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token))
+    return guarded
 
 
 def _is_any(host: str) -> bool:

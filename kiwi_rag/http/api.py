@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -21,18 +21,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from kiwi_rag import __version__
-from kiwi_rag.errors import (
-    ConsentRequired,
-    KeyUnavailable,
-    KiwiError,
-    NotFound,
-    Refused,
-    RegistryUnreachable,
-    Rejected,
-    StoreBusy,
-    UsageError,
-)
+from kiwi_rag import __version__, errors
+from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http import libraries
 from kiwi_rag.http.access import Role
 from kiwi_rag.http.limits import RawRoute, read_body
@@ -59,8 +49,8 @@ Operation = tuple[str, Sequence[str], Tool]
 """A path, the methods that it has, and the tool that they call."""
 _WITHOUT_BODY = ("GET", "HEAD", "DELETE")
 _STATUS: Mapping[type[KiwiError], int] = {
-    UsageError: 400, NotFound: 404, Rejected: 422, Refused: 403, ConsentRequired: 403, StoreBusy: 409,
-    KeyUnavailable: 409, RegistryUnreachable: 503,
+    UsageError: 400, errors.NotFound: 404, errors.Rejected: 422, errors.Refused: 403, errors.ConsentRequired: 403,
+    errors.StoreBusy: 409, errors.KeyUnavailable: 409, errors.RegistryUnreachable: 503,
 }  # fmt: skip
 
 
@@ -82,10 +72,8 @@ class Api:
         offered = load(f"{usual},library" if context.libraries.all() else usual)
         reading = Toolset(offered.names, [tool for tool in offered.tools if tool.changes == "nothing"])
         recorded = partial(record, context.app)
-        self._agents = {
-            role: build(context, tools, recorded).streamable_http_app(transport_security=checked)
-            for role, tools in ((Role.READER, reading), (Role.ADMIN, offered))
-        }
+        servers = {Role.READER: build(context, reading, recorded), Role.ADMIN: build(context, offered, recorded)}
+        self._agents = {role: one.streamable_http_app(transport_security=checked) for role, one in servers.items()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -115,8 +103,8 @@ class Api:
     @property
     def reader_posts(self) -> Sequence[str]:
         """The paths that a reader may POST to."""
-        reading = [path for path, methods, tool in self.operations if "POST" in methods and tool.changes == "nothing"]
-        return ["/mcp", *reading]
+        called = (path for path, methods, tool in self.operations if "POST" in methods and tool.changes == "nothing")
+        return ["/mcp", *called]
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -126,7 +114,7 @@ class Api:
 
         return [
             Route("/mcp", RawRoute(agents)),
-            Route(f"{ROOT}/openapi.json", self._openapi),
+            Route(f"{ROOT}/openapi.json", lambda _: JSONResponse(openapi(self.operations))),
             *(Route(path, self._endpoint(tool), methods=[*methods]) for path, methods, tool in self.operations),
         ]
 
@@ -151,9 +139,6 @@ class Api:
                     await record(self._context.app, request, arguments, outcome)
 
         return call
-
-    async def _openapi(self, _request: Request) -> JSONResponse:
-        return JSONResponse(openapi(self.operations))
 
 
 async def _events(context: ServerContext, arguments: Mapping[str, Any]) -> AsyncIterator[str]:
@@ -217,15 +202,11 @@ async def _arguments(request: Request, tool: Tool) -> Mapping[str, Any]:
 
 def _converted(request: Request, name: str, tool: Tool) -> Any:
     """Return an argument of the query as the JSON value that its schema names; what is none stays text."""
-    kind = tool.inputs.get(name, {}).get("type")
+    kind, value = tool.inputs.get(name, {}).get("type"), request.query_params[name]
     if kind == "array":
         return request.query_params.getlist(name)
-    value = request.query_params[name]
-    if kind in ("integer", "number", "boolean"):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
+    with suppress(ValueError):
+        return json.loads(value) if kind in ("integer", "number", "boolean") else value
     return value
 
 
@@ -235,13 +216,9 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
     for path, methods, tool in operations:
         described = paths.setdefault(path.replace(":path}", "}"), {})
         described |= {method.lower(): _operation(method, path, tool) for method in methods}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": TITLE, "version": __version__},
-        "security": [{"token": []}],
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        "paths": paths,
-    }
+    about = {"openapi": "3.1.0", "info": {"title": TITLE, "version": __version__}, "security": [{"token": []}]}
+    schemes = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
+    return {**about, "components": schemes, "paths": paths}
 
 
 def _operation(method: str, path: str, tool: Tool) -> dict[str, Any]:

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from kiwi_rag.stores.postgres import RegistryVectorStore
 
 MAX_OPEN = 8
-_ANY = Settings()
-_OF_ONE_SEARCH: Mapping[str, Any] = {
-    name: getattr(_ANY, name) for name in ("source", "limit", "alpha", "half_life_days", "per_signer", "deadline")
-}
+_SEARCH_SETTINGS = ("source", "limit", "alpha", "half_life_days", "per_signer", "deadline")
+_OF_ONE_SEARCH: Mapping[str, Any] = {name: getattr(Settings(), name) for name in _SEARCH_SETTINGS}
 """Settings that do not affect what stays open."""
 _OF_THE_MODEL = (*(f.name for f in fields(Settings) if f.name.startswith("embedding_")), "cache_dir", "threads")
 _Key = tuple[Settings, Path | None, str]
@@ -102,7 +100,12 @@ class Apps:
         The settings are those of the caller's environment, flags and ``config.yaml`` as they are now, so a change of
         them selects other open services. Without `may_connect`, use of the registry raises `Declined`.
         """
-        key, shared = self._acquire(opened)
+        # Local stores are bound to the owner token; with another token they must be opened again.
+        key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, opened.owner_token)
+        # Reinserted at the end, so that the dict is in order of use. No await between pop and insert: callers share it.
+        known = self._opened.pop(key, None)
+        shared = self._opened[key] = known or self._open(opened)
+        self._users[key] += 1
         options: Any = {"shared": shared, "may_connect": may_connect}
         try:
             async with RequestServices(opened.resolved, opened.project_dir, opened.cwd, **options) as lent:
@@ -115,15 +118,6 @@ class Apps:
         """Close everything; what a request still uses when that has ended."""
         self._limit = 0
         await self._close_unused()
-
-    def _acquire(self, opened: Services) -> tuple[_Key, OpenServices]:
-        # Local stores are bound to the owner token; with another token they must be opened again.
-        key = (replace(opened.settings, **_OF_ONE_SEARCH), opened.project_dir, opened.owner_token)
-        # Reinserted at the end, so that the dict is in order of use. No await between pop and insert: callers share it.
-        app = self._opened.pop(key) if key in self._opened else self._open(opened)
-        self._opened[key] = app
-        self._users[key] += 1
-        return key, app
 
     def _open(self, opened: Services) -> OpenServices:
         same = (app for app in self._opened.values() if _model_of(app.settings) == _model_of(opened.settings))

@@ -23,19 +23,12 @@ MAX_REQUESTS = 500
 
 def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
     """Return the configuration of a server of `app`."""
-    return uvicorn.Config(
-        app,
-        # h11 limits the size of a head, and strips optional white space around a header's value.
-        http=HeadTimeout,
-        ws="none",
-        limit_concurrency=MAX_REQUESTS,
-        log_config=None,  # Kiwi's own logging is set up already
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
-        h11_max_incomplete_event_size=64 * 1024,
-    )
+    limits: Any = {"limit_concurrency": MAX_REQUESTS, "h11_max_incomplete_event_size": 64 * 1024}
+    limits |= {"timeout_keep_alive": 75, "timeout_graceful_shutdown": DRAIN_SECONDS}
+    # Kiwi's own logging is set up already.
+    left_out: Any = {"ws": "none", "log_config": None, "access_log": False, "server_header": False}
+    # h11 limits the size of a head, and strips optional white space around a header's value.
+    return uvicorn.Config(app, http=HeadTimeout, **limits, **left_out)
 
 
 class HeadTimeout(H11Protocol):

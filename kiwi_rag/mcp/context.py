@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -35,19 +34,13 @@ def import_what_threads_use() -> None:
 
 async def load_services(app: Services) -> Sequence[str]:
     """Load the model and open the local tiers; return the errors, which the first call that needs one raises again."""
-    loads: list[Callable[[], Awaitable[object]]] = [lambda: app.embed.query("ready")]
-    loads += [partial(_open_tier, app, name) for name in app.source_names("local")]
     problems = []
-    for load in loads:
+    for tier in ("", *app.source_names("local")):
         try:
-            await load()
-        except Exception as error:  # noqa: BLE001  # see above
+            await (app.local(tier).store.statistics(["ready"]) if tier else app.embed.query("ready"))
+        except Exception as error:  # noqa: BLE001  # from any library
             problems.append(error.loggable_message if isinstance(error, KiwiError) else type(error).__name__)
     return problems
-
-
-async def _open_tier(app: Services, name: str) -> None:
-    await app.local(name).store.statistics(["ready"])
 
 
 class ServerContext:
@@ -73,14 +66,11 @@ class ServerContext:
     """
 
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
-        self.app = app
-        self.allow_write = allow_write
-        self._warming: asyncio.Task[Sequence[str]] | None = None
-        self.workspace = Workspace(app)
-        self.libraries = Libraries(app)
-        self.writing = asyncio.Lock()
-        self.jobs = Jobs()
+        self.app, self.allow_write = app, allow_write
+        self.workspace, self.libraries = Workspace(app), Libraries(app)
+        self.writing, self.jobs = asyncio.Lock(), Jobs()
         self.toolsets: tuple[str, ...] = ()
+        self._warming: asyncio.Task[Sequence[str]] | None = None
 
     def warm(self) -> asyncio.Task[Sequence[str]]:
         """Start loading the model and opening the local tiers, once; the result are the errors, as texts."""
@@ -89,8 +79,7 @@ class ServerContext:
 
     async def wait_until_ready(self, report: ReportProgress) -> None:
         """Wait until the model is loaded; report every second that it is loading."""
-        warming = self.warm()
-        started = time.monotonic()
+        warming, started = self.warm(), time.monotonic()
         while not warming.done():
             await report(f"loading the embedding model ({time.monotonic() - started:.0f} s)")
             await asyncio.wait([warming], timeout=STEP_SECONDS)
@@ -108,8 +97,7 @@ class ServerContext:
 def require_idle(context: ServerContext) -> None:
     """Raise `StoreBusy` while a job is running."""
     if running := context.jobs.running:
-        hint = "wait for its end, or stop it on the page Indexing"
-        raise StoreBusy(f"a job is running: {running.name}", hint=hint)
+        raise StoreBusy(f"a job is running: {running.name}", hint="wait for its end, or stop it on the page Indexing")
 
 
 @dataclass(slots=True)

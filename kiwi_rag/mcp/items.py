@@ -9,10 +9,8 @@ from typing import Any
 
 from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.config import process_environment
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest.publication import Outcome, Published
-from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
@@ -26,39 +24,25 @@ from kiwi_rag.usecases.status import collect_status
 
 _TYPES = [item_type.value for item_type in ITEM_TYPES]
 
-_SOURCE = text("Tiers; local: project and user.", enum=list(SOURCES))
-_REF = text(
-    "[type:]item_id[@version][@tier], as directive:acme/deploy@1.2.0@registry.",
-    minLength=1,
-    maxLength=500,
-)
+_REF = text("[type:]item_id[@version][@tier], as directive:acme/deploy@1.2.0@registry.", minLength=1, maxLength=500)
 
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("The task in plain words; identifiers too.", minLength=1, maxLength=10_000),
-    "source": _SOURCE,
-    "item_type": text("", enum=_TYPES),
-    "category": text("", maxLength=200),
-    "author": text("", maxLength=200),
-    "tags": texts("Items with all of them."),
-    "namespace": text("First segment of ids.", maxLength=200),
-    "signer": text("Principal or key id.", maxLength=200),
-    "since": text("Signed since, ISO 8601, UTC.", maxLength=40),
-    **pagination.SEARCH_INPUTS,
-}
+    "source": text("Tiers; local: project and user.", enum=list(SOURCES)), "item_type": text("", enum=_TYPES),
+    "category": text("", maxLength=200), "author": text("", maxLength=200), "tags": texts("Items with all of them."),
+    "namespace": text("First segment of ids.", maxLength=200), "signer": text("Principal or key id.", maxLength=200),
+    "since": text("Signed since, ISO 8601, UTC.", maxLength=40), **pagination.SEARCH_INPUTS,
+}  # fmt: skip
 _GET_INPUTS: dict[str, Schema] = {
-    "ref": _REF,
-    "source": text("Of a ref without tier.", maxLength=20),
-    "max_tokens": budget(8_000),
-    "continuation": pagination.CONTINUATION,
-}
+    "ref": _REF, "source": text("Of a ref without tier.", maxLength=20),
+    "max_tokens": budget(8_000), "continuation": pagination.CONTINUATION,
+}  # fmt: skip
 _VALIDATE_INPUTS: dict[str, Schema] = {
     "item_type": text("", enum=_TYPES),
     "item_id": text("Path below the type's folder, without extension.", minLength=1, maxLength=255),
     "content": text("The whole file.", maxLength=2_000_000),
 }
-_PUBLISH_INPUTS: dict[str, Schema] = {
-    "refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}
-}
+_PUBLISH_INPUTS = {"refs": {**texts("Signed items of this project, each as [type:]item_id."), "minItems": 1}}
 
 _HITS = "query complete hits tiers notices refused corrections close continuation"
 _CONTENT = (
@@ -104,21 +88,12 @@ def _address_of(ref: str) -> str:
 def _described(found: FoundItem) -> dict[str, Any]:
     signed, signer, stored = found.signed, found.signer, found.stored
     metadata = dict(signed.metadata)
-    return {
-        "ref": str(signed.ref),
-        "item_type": signed.ref.item_type.value,
-        **render.attributes(signed.ref, "item_id", "version"),
-        "tier": found.tier.name,
-        "signer": signer.principal,
-        "key_id": signer.key_id,
-        **render.state_json(found.state),
-        **render.attributes(stored, "digest", "private"),
-        "signed_at": signed.signed_at.isoformat(),
-        "permissions": [_permission_json(declared) for declared in metadata.pop("permissions", [])],
-        "inputs": metadata.pop("inputs", []),
-        "metadata": metadata,
-        **render.yank_json(stored),
-    }
+    about = {"ref": str(signed.ref), "item_type": signed.ref.item_type.value, "tier": found.tier.name}
+    about |= render.attributes(signed.ref, "item_id", "version") | render.attributes(stored, "digest", "private")
+    about |= {"signer": signer.principal, "key_id": signer.key_id, "signed_at": signed.signed_at.isoformat()}
+    permissions = [_permission_json(declared) for declared in metadata.pop("permissions", [])]
+    declared = {"permissions": permissions, "inputs": metadata.pop("inputs", []), "metadata": metadata}
+    return {**about, **render.state_json(found.state), **declared, **render.yank_json(stored)}
 
 
 def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
@@ -162,8 +137,7 @@ async def kiwi_validate(context: ServerContext, arguments: Mapping[str, Any], _r
 @tool("State of Kiwi", {}, "tiers errors model cache service project trusted_signers writable")
 async def kiwi_status(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return what each tier contains, the model, problems and last errors."""
-    service = await asyncio.to_thread(client.state, run_folder(process_environment()))
-    data = {**await collect_status(context.app, service), "writable": context.allow_write}
+    data = {**await collect_status(context.app), "writable": context.allow_write}
     # Problems and errors quote what a registry said.
     return Answer(agents.delimited("\n".join([*render.status_lines(data), render.status_notice(data)])), data)
 
@@ -178,7 +152,7 @@ async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], rep
         sources = add.files_of(context.app, arguments["refs"])
         await report("preparing the registry")
         run = await add.prepare_publication(context.app)
-        outcomes = []
+        outcomes = list[Outcome]()
         async for outcome in run.publish(sources):
             outcomes.append(outcome)
             await report(f"{len(outcomes)} of {len(sources)}")
@@ -188,10 +162,7 @@ async def kiwi_publish(context: ServerContext, arguments: Mapping[str, Any], rep
 def _publish_result(outcomes: Sequence[Outcome], *, searchable: bool) -> Answer:
     published = [outcome for outcome in outcomes if isinstance(outcome, Published)]
     errors = [outcome.error for outcome in outcomes if not isinstance(outcome, Published)]
-    rows = [
-        {"ref": str(one.ref), "digest": one.receipt.digest, "already_published": one.receipt.already_published}
-        for one in published
-    ]
+    rows = [{"ref": str(one.ref), **render.attributes(one.receipt, "digest", "already_published")} for one in published]
     lines = [f"published {row['ref']}" + (" (already published)" if row["already_published"] else "") for row in rows]
     lines += [f"refused: {agents.error_text(error)}" for error in errors]
     data = {"published": rows, "refused": [error.as_dict() for error in errors], "searchable": searchable}

@@ -60,9 +60,7 @@ class Job:
         """The state; a cancelled job is running until its last thread has ended."""
         if self.task is None or not self.task.done() or any(thread.is_alive() for thread in self.threads):
             return "running"
-        if self.task.cancelled():
-            return "cancelled"
-        return "done" if self.result is not None else "failed"
+        return "cancelled" if self.task.cancelled() else "done" if self.result is not None else "failed"
 
     @property
     def speed(self) -> float:
@@ -72,11 +70,10 @@ class Job:
     def set_total(self, total: int, unit: str = "files") -> Callable[[int], None]:
         """Set the number of steps of a stage; return a function to call with the number of steps just done."""
         self.total, self.done, self.unit, self.since = total, 0, unit, time.monotonic()
+        return self._advance
 
-        def advance(steps: int) -> None:
-            self.done += steps
-
-        return advance
+    def _advance(self, steps: int) -> None:
+        self.done += steps
 
 
 Work = Callable[[Job], Awaitable[Mapping[str, Any]]]
@@ -117,9 +114,7 @@ class Jobs:
         install_thread_pool()
         job = Job(name)
         job.task = asyncio.create_task(_run(job, work))
-        for old in list(self._jobs)[: max(0, len(self._jobs) - MAX_KEPT + 1)]:
-            del self._jobs[old]
-        self._jobs[job.id] = job
+        self._jobs = {**dict([*self._jobs.items()][1 - MAX_KEPT :]), job.id: job}
         return job
 
     def get(self, job_id: str) -> Job:
@@ -130,10 +125,9 @@ class Jobs:
         NotFound
             When this server has no job of that id; the oldest are dropped.
         """
-        try:
-            return self._jobs[job_id]
-        except KeyError as error:
-            raise NotFound(f"there is no job {job_id[:40]!r}", hint="leave out job to start a new one") from error
+        if job_id not in self._jobs:
+            raise NotFound(f"there is no job {job_id[:40]!r}", hint="leave out job to start a new one")
+        return self._jobs[job_id]
 
     async def cancel(self, job: Job, seconds: float = CANCEL_SECONDS) -> None:
         """Stop a job and wait up to `seconds` for its end; what it has stored is kept."""
@@ -169,8 +163,8 @@ async def _run(job: Job, work: Work) -> None:
         job.error = error
     except Exception as error:  # noqa: BLE001  # from any library; its message may quote a file, so it is not shown
         job.error = KiwiError(_UNEXPECTED, hint="kiwi status shows what failed; start the job again")
-        facts = {"tool": job.name, "outcome": "failed", "code": type(error).__name__}
-        _LOG.error(_UNEXPECTED, extra=facts)  # a traceback would show the text of files
+        # A traceback would show the text of files.
+        _LOG.error(_UNEXPECTED, extra={"tool": job.name, "outcome": "failed", "code": type(error).__name__})
 
 
 _Result = TypeVar("_Result")

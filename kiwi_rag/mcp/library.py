@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kiwi_rag.errors import UsageError
+from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.mcp import pagination
 from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import ReportProgress
@@ -18,9 +18,8 @@ from kiwi_rag.mcp.workspace import JOB_STATE, REINDEX_INPUTS, check_rebuild, ind
 from kiwi_rag.render import agents
 from kiwi_rag.render.agents import Answer
 from kiwi_rag.sources.library.record import Library
-from kiwi_rag.sources.library.versions import Resolution
-from kiwi_rag.usecases.library import collect_library_status
-from kiwi_rag.usecases.library_docs import MIN_TOKENS, get_docs
+from kiwi_rag.sources.library.versions import Resolution, rank
+from kiwi_rag.usecases.library import MIN_TOKENS, collect_library_status, get_docs
 
 _ID = text("/owner/name or /owner/name@version.", minLength=1, maxLength=500)
 _NAME = text("Of a library or package.", minLength=1, maxLength=200)
@@ -30,25 +29,27 @@ _PATH = text("A file of this project, whose lock files name the version.", maxLe
 _CHUNKS = "library version chunks notices close continuationToken"
 
 
-@tool("Find a library's id", {"libraryName": _NAME, "query": _QUERY}, "libraries", "libraryName")
+@tool("Find a library's id", {"libraryName": _NAME, "query": _QUERY}, "libraries problems", "libraryName")
 async def resolve_library_id(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return the ids of libraries whose documentation is here, the best match first."""
-    found = await asyncio.to_thread(context.libraries.find, arguments["libraryName"])
-    rows = [{"id": one.canonical, "title": one.title, "version": one.version} for one in found]
-    return Answer(_rows_text(rows) or "No such library is indexed here.", {"libraries": rows})
+    found, damaged = await asyncio.to_thread(context.libraries.records.list)
+    named = await asyncio.to_thread(rank, found, arguments["libraryName"])
+    rows = [{"id": one.canonical, "title": one.title, "version": one.version} for one in named]
+    return _list("libraries", rows, damaged)
 
 
-def _rows_text(rows: list[dict[str, str]]) -> str:
-    return agents.delimited("\n".join(f"{row['id']}  {row['title']}" for row in rows)) if rows else ""
+def _list(name: str, rows: Sequence[Mapping[str, Any]], damaged: Sequence[KiwiError]) -> Answer:
+    """Return libraries, and which records of libraries cannot be read."""
+    problems = [f"{error.message}: {error.hint}" for error in damaged]
+    lines = [*(f"{row['id']}  {row['title']}" for row in rows), *problems]
+    text = agents.delimited("\n".join(lines)) if lines else "No such library is indexed here."
+    return Answer(text, {name: rows, "problems": problems})
 
 
 _DOCS_INPUTS = {
-    "libraryId": _ID,
-    "topic": _QUERY,
-    "tokens": _TOKENS,
-    "pathContext": _PATH,
+    "libraryId": _ID, "topic": _QUERY, "tokens": _TOKENS, "pathContext": _PATH,
     "continuationToken": pagination.CONTINUATION,
-}
+}  # fmt: skip
 
 
 @tool("Read a library's documentation", _DOCS_INPUTS, _CHUNKS, "libraryId")
@@ -86,19 +87,18 @@ async def resolve_library(context: ServerContext, ref: str, path: str = "") -> R
             file = (root / path).resolve()
         if file is None or not file.is_relative_to(root):
             raise UsageError("pathContext is not in this server's workspace", hint="give a path below its root")
-    return await asyncio.to_thread(context.libraries.resolve, ref, "", file)
+    return await asyncio.to_thread(context.libraries.resolve, ref, file)
 
 
 _PROJECT = {"projectId": _ID}
 _STATE = "id title version status last_indexed commit origin aliases root stats"
 
 
-@tool("Libraries", {}, "projects")
+@tool("Libraries", {}, "projects problems")
 async def list_projects(context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return the libraries whose documentation is here, with version and state."""
-    found = await asyncio.to_thread(context.libraries.all)
-    rows = [dict(await _state(context, library, brief=True)) for library in found]
-    return Answer(_rows_text(rows) or "No library is indexed here.", {"projects": rows})
+    found, damaged = await asyncio.to_thread(context.libraries.records.list)
+    return _list("projects", [await _state(context, library, brief=True) for library in found], damaged)
 
 
 @tool("State of a library", _PROJECT, _STATE, "projectId")

@@ -16,12 +16,9 @@ from kiwi_rag.render.hits import explanation_json
 
 CONTINUATION = text("Of the last answer.", default="", maxLength=200)
 SEARCH_INPUTS: dict[str, Schema] = {
-    "limit": number("integer", 1, 50, "", default=5),
-    "max_tokens": budget(4_000),
-    "continuation": CONTINUATION,
-    "alpha": number("number", 0, 1, "0: by words, 1: by meaning."),
-    "explain": flag("Explain scores."),
-}
+    "limit": number("integer", 1, 50, "", default=5), "max_tokens": budget(4_000), "continuation": CONTINUATION,
+    "alpha": number("number", 0, 1, "0: by words, 1: by meaning."), "explain": flag("Explain scores."),
+}  # fmt: skip
 """Arguments of every search."""
 _OF_AN_ANSWER = {"continuation", "max_tokens", "explain"}
 
@@ -49,10 +46,9 @@ def _shown(hits: Sequence[SearchResult], end: int | None) -> object:
 
 
 async def answer_search(
-    search: Callable[[int], Awaitable[SearchReply]],
-    render: Callable[[SearchReply, int, int, int], Answer],
+    search: Callable[[int], Awaitable[SearchReply]], render: Callable[[SearchReply, int, int, int], Answer],
     arguments: Mapping[str, Any],
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Return the part of a search's answer that its continuation stands for, and the continuation for the next one.
 
     Parameters

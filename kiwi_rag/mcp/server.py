@@ -22,7 +22,7 @@ from kiwi_rag.embedding import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, UsageError
 from kiwi_rag.mcp.context import ServerContext, import_what_threads_use, trace_call
 from kiwi_rag.mcp.toolsets import NAME, TITLE, Tool, Toolset, instructions, suggestion
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.render import agents
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import items
@@ -37,9 +37,8 @@ _HOUR_MS, _MOMENT_MS = 3_600_000, 5_000
 # Tools and prompts never change while the server runs; which items are listed and read depends on current trust.
 _FIXED: Sequence[CacheableMethod] = ("server/discover", "tools/list", "prompts/list", "resources/templates/list")
 _TRUSTED: Sequence[CacheableMethod] = ("resources/list", "resources/read")
-_FRESH = dict.fromkeys(_FIXED, CacheHint(_HOUR_MS, "public")) | dict.fromkeys(
-    _TRUSTED, CacheHint(_MOMENT_MS, "private")
-)
+_FRESH = dict.fromkeys(_FIXED, CacheHint(_HOUR_MS, "public"))
+_FRESH |= dict.fromkeys(_TRUSTED, CacheHint(_MOMENT_MS, "private"))
 _TOOL_REQUESTS = ("list_tools", "call_tool")
 _ITEM_REQUESTS = ("list_resources", "list_resource_templates", "read_resource", "list_prompts", "get_prompt")
 _Handler = Callable[["Context", Any], Awaitable[Any]]
@@ -63,17 +62,10 @@ def build(context: ServerContext, offered: Toolset, record: Record | None = None
         context.warm()
         yield {}
 
-    server: Server[Any] = Server(
-        NAME,
-        version=__version__,
-        title=TITLE,
-        instructions=instructions(offered.names),
-        cache_hints=_FRESH,
-        lifespan=lifespan,
-        get_tool_input_schema=lambda _name: None,  # no schema names headers; without this the SDK lists all tools
-        **registered,
-    )
-    return server
+    # No schema names headers; without its function the SDK lists all tools.
+    about: Any = {"version": __version__, "title": TITLE, "instructions": instructions(offered.names)}
+    about |= {"cache_hints": _FRESH, "lifespan": lifespan, "get_tool_input_schema": lambda _name: None}
+    return Server(NAME, **about, **registered)
 
 
 def _with_protocol_errors(handle: _Handler) -> _Handler:
@@ -108,20 +100,17 @@ def encodable(value: Any) -> Any:
 _MIME = {ItemType.SCRIPT: "text/x-python"}
 _TEXT = "text/markdown"
 _ITEM = types.ResourceTemplate(
-    uri_template="kiwi://{tier}/{item_type}/{+item_id}",
-    name="item",
-    title="A verified item",
+    uri_template="kiwi://{tier}/{item_type}/{+item_id}", name="item", title="A verified item",
     description="A directive, script, knowledge entry or skill as it was signed. tier: project, user or registry.",
-)
+)  # fmt: skip
 _RUN_DIRECTIVE = types.Prompt(
-    name="run_directive",
-    title="Carry out a directive",
+    name="run_directive", title="Carry out a directive",
     description="Turn a directive into a prompt to carry it out: its text, inputs with values, and what it may use.",
     arguments=[
         types.PromptArgument(name="ref", description="The directive: [type:]item_id[@version][@tier].", required=True),
         types.PromptArgument(name="inputs", description="Their values, as a JSON object; defaults are filled in."),
     ],
-)
+)  # fmt: skip
 
 
 class _Handlers:
@@ -141,7 +130,8 @@ class _Handlers:
         try:
             with trace_call(tool.name if tool else "") as call:
                 if tool is None:
-                    raise _unknown_tool(params.name, list(self._tools))
+                    hint = f"{suggestion(params.name, self._tools, 0.8)}there are {', '.join(self._tools)}"
+                    raise UsageError(f"there is no tool {params.name[:64]!r}", hint=hint)
                 try:
                     arguments = tool.parse_arguments(params.arguments or {})
                     answer = await tool.run(self._context, arguments, _progress_reporter(request))
@@ -154,30 +144,19 @@ class _Handlers:
             if tool and tool.changes != "nothing" and self._record:
                 await self._record(request.request, {"tool": tool.name, **arguments}, call.code or call.outcome)
 
-    async def list_resources(
-        self, _context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def list_resources(self, _context: Context, params: Any) -> types.ListResourcesResult:
         """List the items of the local tiers that verify; a registry's are too many, and found by search."""
         cursor = (params and params.cursor) or "0"
         if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
             raise UsageError("the cursor is not from this server", hint="list again without cursor")
         found, more = await items.list_verified(self._context.app, int(cursor), _PAGE)
-        resources = [
-            types.Resource(
-                uri=f"kiwi://{tier}/{ref.item_type.value}/{ref.item_id}",
-                name=f"{ref.item_id}@{ref.version}",
-                mime_type=_MIME.get(ref.item_type, _TEXT),
-            )
-            for tier, ref in found
-        ]
+        resources = [_resource(tier, ref) for tier, ref in found]
         return types.ListResourcesResult(resources=resources, next_cursor=str(int(cursor) + _PAGE) if more else None)
 
     async def list_resource_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[_ITEM])
 
-    async def read_resource(
-        self, _context: Context, params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
+    async def read_resource(self, _context: Context, params: Any) -> types.ReadResourceResult:
         uri = str(params.uri)
         named = UriTemplate.parse(_ITEM.uri_template).match(uri)
         if named is None:
@@ -194,36 +173,26 @@ class _Handlers:
         if params.name != _RUN_DIRECTIVE.name:
             raise UsageError(f"there is no prompt {params.name[:64]!r}", hint=_RUN_DIRECTIVE.name)
         arguments = params.arguments or {}
-        unknown = [name for name in arguments if name not in ("ref", "inputs")]
-        if unknown or not arguments.get("ref"):
-            wrong = ", ".join(unknown or ["ref"])[:200]
-            hint = "its arguments are ref, inputs; required: ref"
-            raise UsageError(f"{_RUN_DIRECTIVE.name}: unknown or missing: {wrong}", hint=hint)
+        wrong = [name for name in arguments if name not in ("ref", "inputs")]
+        if wrong or not arguments.get("ref"):
+            problem = f"{_RUN_DIRECTIVE.name}: unknown or missing: {', '.join(wrong or ['ref'])[:200]}"
+            raise UsageError(problem, hint="its arguments are ref, inputs; required: ref")
         text = await _directive_text(self._context.app, arguments["ref"], arguments.get("inputs", ""))
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(description=_RUN_DIRECTIVE.description, messages=[message])
 
 
+def _resource(tier: str, ref: ItemRef) -> types.Resource:
+    uri, name = f"kiwi://{tier}/{ref.item_type.value}/{ref.item_id}", f"{ref.item_id}@{ref.version}"
+    return types.Resource(uri=uri, name=name, mime_type=_MIME.get(ref.item_type, _TEXT))
+
+
 def listed_tool(tool: Tool) -> types.Tool:
     """Return a tool as it is listed; its annotations may be shown to users before a call."""
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.listed_schema,
-        output_schema=tool.output_schema,
-        annotations=types.ToolAnnotations(
-            read_only_hint=tool.changes == "nothing",
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=tool.changes == "registry",
-        ),
-    )
-
-
-def _unknown_tool(name: str, tools: Sequence[str]) -> UsageError:
-    hint = f"{suggestion(name, tools, 0.8)}there are {', '.join(tools)}"
-    return UsageError(f"there is no tool {name[:64]!r}", hint=hint)
+    changes: Any = {"read_only_hint": tool.changes == "nothing", "open_world_hint": tool.changes == "registry"}
+    hints = types.ToolAnnotations(destructive_hint=False, idempotent_hint=True, **changes)
+    about: Any = {"name": tool.name, "title": tool.title, "description": tool.description, "annotations": hints}
+    return types.Tool(**about, input_schema=tool.listed_schema, output_schema=tool.output_schema)
 
 
 def _tool_result(text: str, data: Mapping[str, Any], *, is_error: bool = False) -> types.CallToolResult:
@@ -234,11 +203,7 @@ def _tool_result(text: str, data: Mapping[str, Any], *, is_error: bool = False) 
 def _progress_reporter(context: Context) -> Callable[[str], Awaitable[None]]:
     """Return a function that reports progress to the caller, if it requested that; each report counts as one step."""
     steps = count(1)
-
-    async def report(message: str) -> None:
-        await context.session.report_progress(float(next(steps)), None, message)
-
-    return report
+    return lambda message: context.session.report_progress(float(next(steps)), None, message)
 
 
 async def _directive_text(app: Services, ref: str, inputs: str) -> str:
@@ -252,9 +217,8 @@ async def _directive_text(app: Services, ref: str, inputs: str) -> str:
         hint = "kiwi_get shows why; leave out the version to get one that was not yanked"
         raise UsageError(f"{signed.ref} was yanked", hint=hint)
     values = _values(signed.metadata.get("inputs", []), inputs)
-    permissions = [" ".join(p.values()) for p in signed.metadata.get("permissions", [])]
     given = "\n".join(f"- {name} = {value}" for name, value in values.items())
-    allowed = "\n".join(f"- {permission}" for permission in permissions)
+    allowed = "\n".join(f"- {' '.join(one.values())}" for one in signed.metadata.get("permissions", []))
     parts = [
         f"Carry out the directive {signed.ref} from the {found.tier.name} tier, step by step, and report each result.",
         f"Its signature verified just now: {found.signer.principal}, digest {found.stored.digest}.",
@@ -278,7 +242,7 @@ def _values(declared: list[dict[str, Any]], inputs: str) -> dict[str, str]:
     names = [one["name"] for one in declared]
     if unknown := [name for name in values if name not in names]:
         raise UsageError(f"the directive has no input {', '.join(unknown)[:200]}", hint=f"it has {', '.join(names)}")
-    required = [one["name"] for one in declared if one["required"] and "default" not in one]
+    required = (one["name"] for one in declared if one["required"] and "default" not in one)
     if missing := [name for name in required if name not in values]:
         raise UsageError(f"the directive requires {', '.join(missing)}", hint="give inputs as a JSON object")
     chosen = {one["name"]: values.get(one["name"], one.get("default")) for one in declared}

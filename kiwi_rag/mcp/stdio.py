@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from kiwi_rag import __version__
 from kiwi_rag.mcp.toolsets import NAME, TITLE, instructions
@@ -57,8 +57,7 @@ async def serve_lines(context: ServerContext, offered: Toolset, lines: Lines) ->
 
     from kiwi_rag.mcp.server import build
 
-    server = build(context, offered)
-    stream: Any = lines
+    server, stream = build(context, offered), cast(Any, lines)
     async with stdio_server(stream, stream) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
@@ -95,9 +94,7 @@ class StdioStreams:
         self._reader: BinaryIO = os.fdopen(os.dup(0), "rb")
         self._writer: BinaryIO = os.fdopen(os.dup(1), "wb")
         # A library that prints would break the protocol, and one that reads would take the client's messages.
-        empty = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(empty, 0)
-        os.close(empty)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
         self._answered_id: str | int | None = None
         self._deliver: Future[Callable[[bytes], object]] = Future()
@@ -196,9 +193,7 @@ def initialize_response(line: bytes, toolsets: Sequence[str]) -> dict[str, Any] 
 
 
 def _result(version: str, toolsets: Sequence[str]) -> dict[str, Any]:
-    return {
-        "capabilities": {**(_ITEMS if "items" in toolsets else {}), **_TOOLS},
-        "instructions": instructions(toolsets),
-        "protocolVersion": version if version in VERSIONS else VERSIONS[-1],
-        "serverInfo": {"name": NAME, "title": TITLE, "version": __version__},
-    }
+    capabilities = {**(_ITEMS if "items" in toolsets else {}), **_TOOLS}
+    about = {"capabilities": capabilities, "instructions": instructions(toolsets)}
+    about["protocolVersion"] = version if version in VERSIONS else VERSIONS[-1]
+    return {**about, "serverInfo": {"name": NAME, "title": TITLE, "version": __version__}}

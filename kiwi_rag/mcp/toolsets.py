@@ -29,8 +29,6 @@ _ALIASES = {
 }  # fmt: skip
 """Argument → names that agents know for it from other servers."""
 Schema = dict[str, Any]
-
-
 Run = Callable[["ServerContext", Mapping[str, Any], "ReportProgress"], Awaitable["Answer"]]
 
 
@@ -106,10 +104,8 @@ class Tool:
         missing = [name for name in self.required if name not in arguments]
         if missing:
             raise UsageError(f"{self.name} requires {', '.join(missing)}", hint=self._usage())
-        errors = {
-            ".".join(str(step) for step in error.absolute_path) or self.name: error
-            for error in Draft202012Validator(self.input_schema).iter_errors(dict(arguments))
-        }
+        found = Draft202012Validator(self.input_schema).iter_errors(dict(arguments))
+        errors = {".".join(map(str, error.absolute_path)) or self.name: error for error in found}
         if errors:
             message = "; ".join(f"{path}: {_error_message(error)}" for path, error in errors.items())
             hint = "; ".join(f"{path} is {_describe(error.schema)}" for path, error in errors.items())
@@ -150,11 +146,8 @@ def _describe(schema: Any) -> str:
     """Return in words which values a schema accepts."""
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
-    described = f"{'an' if schema['type'] in {'integer', 'array'} else 'a'} {schema['type']}"
-    for least, most, unit in _BOUNDS:
-        if most in schema:
-            described += f", {schema.get(least, 0)} to {schema[most]}{unit}"
-    return described
+    bounds = (f", {schema.get(least, 0)} to {schema[most]}{unit}" for least, most, unit in _BOUNDS if most in schema)
+    return f"{'an' if schema['type'] in {'integer', 'array'} else 'a'} {schema['type']}{''.join(bounds)}"
 
 
 def _error_message(error: ValidationError) -> str:
@@ -166,30 +159,27 @@ def _error_message(error: ValidationError) -> str:
 
 def text(description: str, **more: Any) -> Schema:
     """Return the schema of a text argument."""
-    return {"type": "string", **_description(description), **more}
+    return _schema("string", description, **more)
 
 
 def texts(description: str, length: int = 200, many: int = 50) -> Schema:
     """Return the schema of an argument that is a list of texts of up to `length` characters, up to `many`."""
-    items = {"type": "string", "maxLength": length}
-    return {"type": "array", "items": items, "maxItems": many, **_description(description)}
+    return _schema("array", description, items={"type": "string", "maxLength": length}, maxItems=many)
 
 
 def undescribed(inputs: Mapping[str, Schema]) -> dict[str, Schema]:
     """Return arguments that another tool describes, without descriptions."""
-    return {
-        name: {key: value for key, value in schema.items() if key != "description"} for name, schema in inputs.items()
-    }
+    return {name: {k: v for k, v in schema.items() if k != "description"} for name, schema in inputs.items()}
 
 
 def number(kind: str, minimum: int, maximum: int, description: str, **more: Any) -> Schema:
     """Return the schema of an argument that is an integer or a number."""
-    return {"type": kind, "minimum": minimum, "maximum": maximum, **more, **_description(description)}
+    return _schema(kind, description, minimum=minimum, maximum=maximum, **more)
 
 
 def flag(description: str) -> Schema:
     """Return the schema of an argument that is true or, by default, false."""
-    return {"type": "boolean", "default": False, **_description(description)}
+    return _schema("boolean", description, default=False)
 
 
 def budget(default: int) -> Schema:
@@ -197,8 +187,8 @@ def budget(default: int) -> Schema:
     return number("integer", 50, 100_000, "Text to return, about.", default=default)
 
 
-def _description(description: str) -> Schema:
-    return {"description": description} if description else {}
+def _schema(kind: str, description: str, **more: Any) -> Schema:
+    return {"type": kind, **more, **({"description": description} if description else {})}
 
 
 def tool(

@@ -20,22 +20,18 @@ from kiwi_rag.render.agents import Answer
 from kiwi_rag.render.hits import INDEX_COMMAND
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.usecases import search_page
-from kiwi_rag.usecases.index_history import recorded_run
-from kiwi_rag.usecases.status import collect_workspace_status
+from kiwi_rag.usecases.status import collect_workspace_status, recorded_run
 
 _SEARCH_INPUTS: dict[str, Schema] = {
     "query": text("Plain words; identifiers and operations too.", minLength=1, maxLength=10_000),
     "file_type": text("A type that workspace_index_stats lists.", enum=list(FILE_TYPES)),
-    "service": text("As svc-check-in.", maxLength=200),
-    "domain": text("", maxLength=200),
+    "service": text("As svc-check-in.", maxLength=200), "domain": text("", maxLength=200),
     "path": text("File, folder, or pattern with *.", maxLength=1_024),
     "since": text("Indexed since, ISO 8601, UTC.", maxLength=40),
-    "per_file": number("integer", 0, 50, "Hits of one file; 0: any number.", default=2),
-    **pagination.SEARCH_INPUTS,
-}
-_MARKDOWN_INPUTS = undescribed(
-    {name: schema for name, schema in _SEARCH_INPUTS.items() if name not in ("file_type", "service", "domain")}
-)
+    "per_file": number("integer", 0, 50, "Hits of one file; 0: any number.", default=2), **pagination.SEARCH_INPUTS,
+}  # fmt: skip
+_MARKDOWN = _SEARCH_INPUTS.keys() - {"file_type", "service", "domain"}
+_MARKDOWN_INPUTS = undescribed({name: schema for name, schema in _SEARCH_INPUTS.items() if name in _MARKDOWN})
 _HITS = (
     "query kind complete unfinished embedded close hits refused missing_files notices index corrections continuation"
 )
@@ -65,9 +61,7 @@ _STATS = "workspace root run store model path documents passages embedded bytes 
 
 
 @tool("State of this repository's index", {}, _STATS)
-async def workspace_index_stats(
-    context: ServerContext, _arguments: Mapping[str, Any], _report: ReportProgress
-) -> Answer:
+async def workspace_index_stats(context: ServerContext, _given: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Return how many documents are indexed, of which types, and how completely."""
     status = dict(await collect_workspace_status(context.workspace))
     return Answer(agents.delimited(render.workspace_text(status)), status)
@@ -124,10 +118,7 @@ async def run_job(  # noqa: PLR0913  # what a job depends on
     else:
         job = context.jobs.start(name, work(), joins=joins)
         note = "It was running already, so no other was started.\n" if job is running else ""
-    if arguments["cancel"]:
-        await context.jobs.cancel(job)
-    else:
-        await wait(job, arguments["wait_seconds"], report)
+    await (context.jobs.cancel(job) if arguments["cancel"] else wait(job, arguments["wait_seconds"], report))
     error = dict(job.error.as_dict()) if job.error else None
     state = {"job": job.id, "state": job.state, "done": job.done, "total": job.total, "unit": job.unit}
     return Answer(note + _job_text(job), {**state, "report": job.result, "error": error})
@@ -157,10 +148,9 @@ def index_work(
         async with context.writing:
             with recorded_run(*about, named=len(paths or ()), rebuild=rebuild) as report:
                 job.report = report
-                writer = await workspace.writer(rebuild=rebuild)
                 embedding = partial(job.set_total, unit=PASSAGES)
                 callbacks = Callbacks(job.set_total, embedding=embedding, report=lambda: report)
-                await workspace.update(writer, paths, callbacks)
+                await workspace.update(await workspace.writer(rebuild=rebuild), paths, callbacks)
                 return report.as_dict()
 
     return work
@@ -175,15 +165,11 @@ def _job_text(job: Job) -> str:
     if job.result is None or job.state == "cancelled":
         return f"Job {job.id} {job.state}." + (f"\n{agents.error_text(job.error, quoted=True)}" if job.error else "")
     result = job.result
-    counts = ", ".join(f"{_count(result[name])} {name}" for name in _COUNTED)
+    counts = ", ".join(f"{n if isinstance(n := result[name], int) else len(n)} {name}" for name in _COUNTED)
     rows = [f"failed: {row['path']}: {row['message']}" for row in result["failed"]]
     rows += [f"skipped: {row['path']}: {row['reason']}" for row in result["skipped"]]
     shown = [*rows[:SHOWN], f"and {len(rows) - SHOWN} more"] if len(rows) > SHOWN else rows
     return "\n".join([f"Job {job.id} is done: {counts}.", *([agents.delimited("\n".join(shown))] if shown else [])])
-
-
-def _count(value: int | Sequence[object]) -> int:
-    return value if isinstance(value, int) else len(value)
 
 
 # The tool without arguments is first, as clients call it to try a server.

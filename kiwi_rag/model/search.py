@@ -240,7 +240,8 @@ class SearchResult:
     same text, which are not shown; ``more_duplicates`` counts further ones. ``passages`` is how many the item or
     document has. Only its owner sees a ``private`` one. ``conflict`` is set where another
     tier has other content under the same version. ``content_sha256`` is the content digest, ``content_key`` that of the
-    same files whatever the main file is called, by which copies under other ids are recognised.
+    same files whatever the main file is called, by which copies under other ids are recognised. ``included`` are the
+    other files that a document shows.
     """
 
     ref: ItemRef
@@ -264,6 +265,7 @@ class SearchResult:
     content_sha256: str = ""
     content_key: str = ""
     passages: int = 0
+    included: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from kiwi_rag.consent import is_loopback
+from kiwi_rag.endpoint import is_key, is_private, parse_url, quoted, trusted_certificates
 from kiwi_rag.errors import ConfigError, RegistryError, RegistryRefused, RegistryUnreachable, UsageError
 from kiwi_rag.registry.calls import NO_CONNECTION, Caller, Hints, characters, check_size, from_state
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 60.0
-_MAX_QUOTE = 400
 _API: Hints = {
     "refused": "a publishable key reads; to publish set KIWI_SUPABASE_TOKEN to a signed-in user's token, "
     "and for the rest KIWI_REGISTRY_URL",
@@ -138,10 +136,8 @@ class SupabaseApi:
             raise RegistryError(reason, hint=_API["unreachable"])
 
     def _quote(self, text: str) -> str:
-        """Return `text` as one line of bounded length, without the key and the token, which a server may repeat."""
-        for secret in filter(None, (self._token, self._key)):
-            text = text.replace(secret, "(hidden)")
-        return " ".join(text.split())[:_MAX_QUOTE]
+        """Return a message without the key and the token, which a server may repeat."""
+        return quoted(text, self._token, self._key)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -176,27 +172,23 @@ def _http_client(inspect: Callable[[httpx.Response], Awaitable[None]]) -> httpx.
     """Return a client that follows no redirect, because that would send the key to another server."""
     import httpx
 
-    from kiwi_rag.embedding.endpoint import httpx_certificates
-
     timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
     hooks = {"response": [inspect]}
-    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks=hooks, verify=httpx_certificates())
+    return httpx.AsyncClient(timeout=timeout, follow_redirects=False, event_hooks=hooks, verify=trusted_certificates())
 
 
 def _checked_url(url: str) -> str:
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        is_private = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-        if parts.hostname and is_private and "@" not in parts.netloc:
-            return url
-    hint = "it has the form https://<project>.supabase.co"
-    raise ConfigError("SUPABASE_URL is not the address of a project", hint=hint)
+    parts = parse_url(url)
+    if parts is None or not is_private(parts):
+        hint = "it has the form https://<project>.supabase.co"
+        raise ConfigError("SUPABASE_URL is not the address of a project", hint=hint)
+    return url
 
 
 def _checked_key(key: str) -> str:
     """Return `key` if it can be sent in a header; httpx's own error for one that cannot would quote it."""
     if not key:
         raise ConfigError("SUPABASE_URL is set, but SUPABASE_KEY is not", hint=_API["access_denied"])
-    if not key.isascii() or not key.isprintable() or " " in key:
+    if not is_key(key):
         raise ConfigError("SUPABASE_KEY contains characters that no key has", hint=_API["access_denied"])
     return key

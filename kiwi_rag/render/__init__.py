@@ -72,21 +72,15 @@ def attributes(record: object, *names: str) -> dict[str, Any]:
 
 def item_json(stored: StoredItem, signed: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stored item, JSON-ready, with the verified members `signed`."""
-    return {
-        "item_type": stored.ref.item_type.value,
-        **attributes(stored.ref, "item_id", "version"),
-        **attributes(stored, "digest", "content_sha256", "path", "passages", "private"),
-        "admitted_at": stored.admitted_at.isoformat(),
-        **yank_json(stored),
-        **signed,
-    }
+    about = {"item_type": stored.ref.item_type.value, **attributes(stored.ref, "item_id", "version")}
+    about |= attributes(stored, "digest", "content_sha256", "path", "passages", "private")
+    return {**about, "admitted_at": stored.admitted_at.isoformat(), **yank_json(stored), **signed}
 
 
 def yank_json(stored: StoredItem) -> dict[str, Any]:
     """Return when and why an item was yanked, JSON-ready; empty for one that was not."""
-    if stored.yanked_at is None:
-        return {}
-    return {"yanked_at": stored.yanked_at.isoformat(), "yank_reason": stored.yank_reason}
+    at = stored.yanked_at
+    return {"yanked_at": at.isoformat(), "yank_reason": stored.yank_reason} if at else {}
 
 
 def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
@@ -98,10 +92,9 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str
 
 def finding_text(finding: Finding, style: Style = plain) -> str:
     """Return a finding as ``where: severity code: message`` and, on a second line, how to fix it."""
-    role = "bad" if finding.is_error else "dim"
-    where = f"{finding.where}: " if finding.where else ""
-    head = f"{safe(where)}{style(f'{finding.severity} {finding.code}', role)}: {safe(finding.message)}"
-    return f"{head}\n    → {safe(finding.hint)}" if finding.hint else head
+    where = safe(f"{finding.where}: ") if finding.where else ""
+    head = style(f"{finding.severity} {finding.code}", "bad" if finding.is_error else "dim")
+    return f"{where}{head}: {safe(finding.message)}" + (f"\n    → {safe(finding.hint)}" if finding.hint else "")
 
 
 def rejection_text(rejection: Rejected, style: Style = plain) -> str:
@@ -151,11 +144,11 @@ def vectors_for(embedded: float) -> str:
     return f"vectors for {int(100 * embedded)}%"
 
 
-def workspace_text(stats: Mapping[str, Any]) -> str:
-    """Return the state of a workspace's index as lines."""
+def workspace_text(stats: Mapping[str, Any], kind: str = "workspace") -> str:
+    """Return the state of the index of a workspace, or of another `kind` of documents, as lines."""
     types = ", ".join(f"{count} {name}" for name, count in stats["file_types"].items())
     lines = [
-        f"workspace  {stats['workspace']}  {stats['root']}",
+        f"{kind:<9}  {stats['workspace']}  {stats['root']}",
         f"documents  {stats['documents']}  ({types})" if types else f"documents  {stats['documents']}",
         f"passages   {stats['passages']}" + (f"  ({vectors_for(stats['embedded'])})" if stats["passages"] else ""),
         f"model      {stats['model'] or '–'}",
@@ -222,9 +215,7 @@ def usage_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with_mark(text: str, unknown: int, of: int) -> str:
-    if unknown and unknown == of:
-        return "?"
-    return f"{text}+" if unknown else text
+    return text if not unknown else "?" if unknown == of else f"{text}+"
 
 
 def _dollars(amount: float) -> str:

@@ -30,8 +30,7 @@ def place(hit: SearchResult) -> str:
 
 def title_of(hit: SearchResult) -> str:
     """Return the title of an item or a document, else the name of the item or file."""
-    name = hit.ref.item_id.rpartition("/")[2]
-    return one_line(str(hit.metadata.get("title") or hit.metadata.get("name") or name))
+    return one_line(str(hit.metadata.get("title") or hit.metadata.get("name") or hit.ref.item_id.rpartition("/")[2]))
 
 
 def titles_of(hit: SearchResult) -> list[str]:
@@ -89,63 +88,43 @@ def documents_json(reply: SearchReply, hits: _Hits = None) -> dict[str, Any]:
     """Return the whole reply of a search in documents, JSON-ready, or with the given `hits`."""
     outcome = reply.tiers[0]
     return {
-        **_reply_json(reply, hits),
-        "kind": reply.kind,
+        **_reply_json(reply, hits), "kind": reply.kind,
         "index": {"state": outcome.state, "seconds": round(outcome.seconds, 4), "error": outcome.error},
         "refused": [{"path": r.ref.item_id, "code": r.code, "reason": r.reason} for r in reply.refused],
-        "missing_files": list(reply.gone),
-        "unfinished": reply.unfinished,
-        "embedded": round(reply.embedded, 4),
-    }
+        "missing_files": list(reply.gone), "unfinished": reply.unfinished, "embedded": round(reply.embedded, 4),
+    }  # fmt: skip
 
 
 def _reply_json(reply: SearchReply, hits: _Hits) -> dict[str, Any]:
-    return {
-        "query": reply.query.text,
-        "complete": reply.complete,
-        "hits": [hit_json(*ranked) for ranked in enumerate(reply.hits, start=1)] if hits is None else hits,
-        "corrections": dict(reply.corrections),
-        "close": reply.close,
-    }
+    hits = [hit_json(*ranked) for ranked in enumerate(reply.hits, start=1)] if hits is None else hits
+    about = {"query": reply.query.text, "complete": reply.complete, "hits": hits}
+    return {**about, "corrections": dict(reply.corrections), "close": reply.close}
 
 
 def hit_json(rank: int, hit: SearchResult) -> dict[str, Any]:
     """Return one hit, JSON-ready."""
     return {
-        "rank": rank,
-        "title": title_of(hit),
-        **(_document_json(hit) if _is_document(hit) else _item_json(hit)),
-        "signer": hit.principal,
-        "score": round(hit.score, 6),
-        "parts": _rounded(hit.parts),
+        "rank": rank, "title": title_of(hit), **(_document_json(hit) if _is_document(hit) else _item_json(hit)),
+        "signer": hit.principal, "score": round(hit.score, 6), "parts": _rounded(hit.parts),
         **attributes(hit, "key_id", "digest", "path", "duplicates", "more_duplicates"),
-        "chunk_index": hit.passage.ordinal,
-        "total_chunks": hit.passages or None,  # not every store says
+        "chunk_index": hit.passage.ordinal, "total_chunks": hit.passages or None,  # not every store says
         **attributes(hit.passage, "start_line", "end_line", "heading", "text"),
-    }
+    }  # fmt: skip
 
 
 def _item_json(hit: SearchResult) -> dict[str, Any]:
     return {
-        "ref": str(hit.ref),
-        "item_type": hit.ref.item_type.value,
-        **attributes(hit.ref, "item_id", "version"),
+        "ref": str(hit.ref), "item_type": hit.ref.item_type.value, **attributes(hit.ref, "item_id", "version"),
         **attributes(hit, "tier", "tiers", "shadows", "private"),
-        "conflict": hit.conflict.as_dict() if hit.conflict else None,
-        **state_json(hit.state),
-        "signed_at": hit.signed_at.isoformat(),
-        "file": hit.passage.file,
-        "metadata": dict(hit.metadata),
-    }
+        "conflict": hit.conflict.as_dict() if hit.conflict else None, **state_json(hit.state),
+        "signed_at": hit.signed_at.isoformat(), "file": hit.passage.file, "metadata": dict(hit.metadata),
+    }  # fmt: skip
 
 
 def _document_json(hit: SearchResult) -> dict[str, Any]:
-    return {
-        "kind": hit.passage.kind,
-        **{name: hit.metadata.get(name, "") for name in _DOCUMENT},
-        "verified": True,
-        "changed": bool(hit.state.changed) if hit.state.compared else None,
-    }
+    changed = bool(hit.state.changed) if hit.state.compared else None
+    about = {name: hit.metadata.get(name, "") for name in _DOCUMENT}
+    return {"kind": hit.passage.kind, **about, "verified": True, "changed": changed}
 
 
 def tier_json(tier: TierOutcome) -> dict[str, Any]:
@@ -181,8 +160,7 @@ def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_
     lines += [f'read "{word}" as "{meant}"' for word, meant in reply.corrections.items()]
     if reply.close is False:
         lines.append("nothing here is close to the query; these are the best of what there is")
-    if reply.refused:
-        lines += [f"refused: {len(reply.refused)}", *_refusals(reply)]
+    lines += [f"refused: {len(reply.refused)}", *_refusals(reply)] if reply.refused else []
     for conflict in reply.conflicts:
         lines += [f"one version, two contents: {conflict}", f"  give it another version: {conflict.hint}"]
     if reply.unfinished:
@@ -205,10 +183,8 @@ def _refusals(reply: SearchReply) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for one in reply.refused:
         reasons.setdefault(f"in {one.tier}: {one.code}: {one.reason}", []).append(str(one.ref))
-    return [
-        f"  {first}{f' and {len(others)} more' if others else ''} {reason}"
-        for reason, (first, *others) in reasons.items()
-    ]
+    named = ((f" and {len(others)} more" if others else "", first, why) for why, (first, *others) in reasons.items())
+    return [f"  {first}{more} {why}" for more, first, why in named]
 
 
 def _nothing_found(reply: SearchReply) -> list[str]:
@@ -226,8 +202,7 @@ _Rows = list[tuple[str, str]]
 
 def _item_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Rows]:
     """Return the first line of an item in fields, the lines above the snippet and those below it, with their roles."""
-    is_verified = hit.state.verified
-    mark = "✓" if is_verified else " ".join(hit.state.labels)
+    mark = "✓" if (is_verified := hit.state.verified) else " ".join(hit.state.labels)
     tiers = "+".join(hit.tiers) + (" (private)" if hit.private else "")
     signer = (f"{mark} {safe(hit.principal)}", "ok" if is_verified else "bad")
     address = (f"{hit.ref.item_id}@{hit.ref.version}", "id")
@@ -287,11 +262,8 @@ def explanation_text(reply: SearchReply, style: Style = plain, width: int = 0) -
     if explanation is None:
         return ""
     blocks = [_legs(reply), _tiers(reply), _terms(explanation), _settings(reply, explanation)]
-    return "\n\n".join(style(_folded(block, width), "dim") for block in blocks if block)
-
-
-def _folded(block: Sequence[str], width: int) -> str:
-    return "\n".join(folded for line in block for folded in fold_notice(safe(line), width))
+    folded = ((row for line in block for row in fold_notice(safe(line), width)) for block in blocks if block)
+    return "\n\n".join(style("\n".join(block), "dim") for block in folded)
 
 
 def explanation_json(reply: SearchReply) -> dict[str, Any]:
@@ -300,15 +272,13 @@ def explanation_json(reply: SearchReply) -> dict[str, Any]:
     if explanation is None:
         return {}
     statistics = attributes(explanation.statistics, "passages", "items", "document_frequency")
+    statistics["average_length"] = round(explanation.statistics.average_length, 3)
     return {
-        "terms": _term_json(explanation),
-        "statistics": {**statistics, "average_length": round(explanation.statistics.average_length, 3)},
-        **attributes(explanation, "fusion", "rounds", "depth"),
-        "weights": asdict(explanation.weights),
-        "half_life_days": reply.query.half_life_days,
-        "seconds": _rounded(explanation.seconds),
+        "terms": _term_json(explanation), "statistics": statistics,
+        **attributes(explanation, "fusion", "rounds", "depth"), "weights": asdict(explanation.weights),
+        "half_life_days": reply.query.half_life_days, "seconds": _rounded(explanation.seconds),
         "per_signer": attributes(explanation, "signers", "cap", "suppressed"),
-    }
+    }  # fmt: skip
 
 
 def _legs(reply: SearchReply) -> list[str]:
@@ -323,11 +293,8 @@ def _legs(reply: SearchReply) -> list[str]:
 
 
 def _leg_row(rank: int, hit: SearchResult) -> list[str]:
-    p = hit.parts
-    vectors, words = (
-        f"{p[leg]:.3f} {f'#{p[place]}' if p[place] else '-':>3}"
-        for leg, place in (("vectors", "vector_rank"), ("words", "lexical_rank"))
-    )
+    p, legs = hit.parts, (("vectors", "vector_rank"), ("words", "lexical_rank"))
+    vectors, words = (f"{p[leg]:.3f} {f'#{p[rank]}' if p[rank] else '-':>3}" for leg, rank in legs)
     cosines = [f"{p[name]:.3f}" for name in ("best_cosine", "first_cosine", "centroid_cosine")]
     bm25 = [f"{p[name]:.2f}" for name in ("best_bm25", "item_bm25")]
     name = f"{hit.ref.item_id}@{hit.ref.version}"
@@ -338,9 +305,9 @@ def _tiers(reply: SearchReply) -> list[str]:
     rows = [["tier", "state", "plan", "items", "passages", "rows", "statistics", "candidates", "verification", "ms"]]
     for tier in reply.tiers:
         steps = [tier.timings.get(step, 0.0) for step in ("statistics", "candidates", "verification")]
-        counts = [str(tier.statistics.items), str(tier.statistics.passages), str(tier.rows)]
-        plan = _shorten(tier.plan or "-", 24)
-        rows.append([tier.tier, tier.state, plan, *counts, *map(_ms, [*steps, tier.seconds])])
+        counts = map(str, (tier.statistics.items, tier.statistics.passages, tier.rows))
+        about = [tier.tier, tier.state, _shorten(tier.plan or "-", 24)]
+        rows.append([*about, *counts, *map(_ms, [*steps, tier.seconds])])
     return table(rows, left=(0, 1, 2))
 
 
@@ -348,8 +315,7 @@ def _terms(explanation: Explanation) -> list[str]:
     statistics, terms = explanation.statistics, _term_json(explanation)
     rows = [[_shorten(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"] for term in terms[:MAX_TERMS]]
     lines = table([["term", "passages", "idf"], *rows]) if rows else ["no terms: only vectors count"]
-    if len(terms) > MAX_TERMS:
-        lines.append(f"and {len(terms) - MAX_TERMS} more")
+    lines += [f"and {len(terms) - MAX_TERMS} more"] if len(terms) > MAX_TERMS else []
     length = f"{statistics.average_length:.1f} terms each on average"
     return [*lines, f"{counted(statistics.passages, 'passages')} of {counted(statistics.items, 'items')}, {length}"]
 

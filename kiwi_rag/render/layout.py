@@ -34,8 +34,7 @@ _EMPHASIS = "#*_=`-~ :"
 def _columns(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me") or "\u200b" <= character <= "\u200f":
         return int(character == "\ufe0f")  # it makes the character before it an emoji, of two columns
-    is_wide = unicodedata.east_asian_width(character) in ("W", "F") or character >= "\U0001f000"
-    return 2 if is_wide else 1
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") or character >= "\U0001f000" else 1
 
 
 def columns(text: str) -> int:

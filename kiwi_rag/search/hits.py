@@ -227,6 +227,7 @@ def _result(hit: RankedHit, item: VerifiedItem, passage: Passage, root: Path | N
         score=hit.score, parts=hit.parts, digest=stored.digest, key_id=signer.key_id, principal=signer.principal,
         signed_at=signed.signed_at, path=path, private=stored.private, content_sha256=stored.content_sha256,
         content_key=signed.content_key, passages=len(signed.passages) if is_document else stored.passages,
+        included=tuple(sorted(signed.digests.keys() - {ref.item_id})) if is_document else (),
     )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import NamedTuple
 
 from kiwi_rag.lexical import bm25_weights, terms
 from kiwi_rag.model import Candidate, CollectionStatistics
@@ -57,22 +56,7 @@ _CHANGES = re.compile(
 _MIGRATION = re.compile(r"\b(migrat|upgrad|porting|deprecat|breaking|removed|removals?)\w*", re.IGNORECASE)
 
 
-class _Page(NamedTuple):
-    """What follows from a page's path and title: its kind, and the words of its path, its file's name and its title."""
-
-    kind: str
-    path: frozenset[str]
-    name: frozenset[str]
-    title: frozenset[str]
-
-
-class _Heading(NamedTuple):
-    """What follows from the headings of a passage: their words, and whether one is a version or a date."""
-
-    words: frozenset[str]
-    is_release: bool
-
-
+@lru_cache(maxsize=8192)  # a search meets the same pages again and again
 def page_kind(path: str, title: str) -> str:
     """Return the kind of a page, one of `_NAMES`, by its file, its folders and its title; empty for any other."""
     *folders, name = PurePosixPath(path).parts
@@ -90,6 +74,7 @@ def _kind_of(name: str) -> str:
     return next((kind for kind, names in _KINDS if names.fullmatch(words)), "")
 
 
+@lru_cache(maxsize=32768)
 def _words(text: str) -> frozenset[str]:
     return frozenset(terms(text))
 
@@ -97,16 +82,6 @@ def _words(text: str) -> frozenset[str]:
 def _versions(text: str) -> frozenset[str]:
     """Return the versions in a text, without zeros at the end: 8.0 and 8.0.0 are the same."""
     return frozenset(re.sub(r"(\.0)+$", "", version) for version in _VERSION.findall(text.replace("_", " ")))
-
-
-@lru_cache(maxsize=8192)  # a search meets the same pages again and again
-def _read_page(path: str, title: str) -> _Page:
-    return _Page(page_kind(path, title), _words(path), _words(PurePosixPath(path).stem), _words(title))
-
-
-@lru_cache(maxsize=8192)
-def _read_headings(headings: tuple[str, ...]) -> _Heading:
-    return _Heading(_words(" ".join(headings)), any(map(_RELEASE_HEADING.fullmatch, headings)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +100,19 @@ class PageQuery:
 
     def parts(self, candidate: Candidate) -> dict[str, float]:
         """Return what a candidate's path and, of prose, its headings and the kind of its page add to its score."""
-        title = str(candidate.metadata.get("title", ""))
-        page = _read_page(candidate.ref.item_id, title)
-        path = PATH_SHARE * len(self.words & page.path) / max(len(self.words), 1)
+        path, title = candidate.ref.item_id, str(candidate.metadata.get("title", ""))
+        share = PATH_SHARE * len(self.words & _words(path)) / max(len(self.words), 1)
         if candidate.metadata.get("file_type") not in PROSE_TYPES:
-            return {"path": path, "headings": 0.0, "page": 0.0}
-        heading = _read_headings(candidate.passage.heading)
-        kind = "release" if heading.is_release and page.kind in ("", "index") else page.kind
+            return {"path": share, "headings": 0.0, "page": 0.0}
+        headings, kind, shift = " ".join(candidate.passage.heading), page_kind(path, title), 0.0
+        if kind in ("", "index") and any(map(_RELEASE_HEADING.fullmatch, candidate.passage.heading)):
+            kind = "release"
         if kind in ("about", "index"):
-            shift = -ABOUT_SHARE * (1 - self._likeness(page.title))
-        elif not kind:
-            shift = 0.0
-        else:
-            text = f"{PurePosixPath(candidate.ref.item_id).stem} {title} {' '.join(candidate.passage.heading)}"
-            shift = CHANGES_SHARE * self._wanted(kind, page.name, text)
-        return {"path": path, "headings": HEADINGS_SHARE * self._likeness(page.title | heading.words), "page": shift}
+            shift = -ABOUT_SHARE * (1 - self._likeness(_words(title)))
+        elif kind:
+            shift = CHANGES_SHARE * self._wanted(kind, PurePosixPath(path).stem, f"{title} {headings}")
+        likeness = self._likeness(_words(title) | _words(headings))
+        return {"path": share, "headings": HEADINGS_SHARE * likeness, "page": shift}
 
     def _likeness(self, words: frozenset[str]) -> float:
         """Return the Dice coefficient of the query's words and others, by weight; others have the mean weight."""
@@ -150,18 +123,18 @@ class PageQuery:
         others = (len(words) - len(common)) * self.whole / len(self.weights)
         return 2 * known / (self.whole + known + others)
 
-    def _wanted(self, kind: str, name: frozenset[str], text: str) -> int:
+    def _wanted(self, kind: str, name: str, text: str) -> int:
         """Return whether a page about changes is asked for: 1, or -1 if not; 0 for one of no or a similar version.
 
-        `name` has the words of its file's name, and `text` may name versions.
+        Its file's `name` and its `text` may name versions.
         """
         if not (self.changes or self.migration):
-            return 0 if name <= self.words else -1  # "browser history" may ask for a page of that name
+            return 0 if _words(name) <= self.words else -1  # "browser history" may ask for a page of that name
         if kind == "release" and not self.changes:
             return 0
         if not self.versions:
             return int(kind != "announcement")
-        versions, series = _versions(text), tuple(f"{version}." for version in self.versions)
+        versions, series = _versions(f"{name} {text}"), tuple(f"{version}." for version in self.versions)
         if versions & self.versions:
             return 1
         return 0 if not versions or any(version.startswith(series) for version in versions) else -1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kiwi_rag import config
 from kiwi_rag.collection import RANKS, Collection, tier_names
+from kiwi_rag.consent import Consents
 from kiwi_rag.errors import NotFound, StoreError
 from kiwi_rag.model import Vector, sha256_hex
 from kiwi_rag.services.registry import RegistryConnection
@@ -24,7 +25,6 @@ from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import policy_of
 
 if TYPE_CHECKING:
-    from kiwi_rag.consent import Consents
     from kiwi_rag.embedding import EmbeddingProvider
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.monitor.monitor import RegistryMonitor
@@ -195,29 +195,28 @@ class Services(ClosesOpened):
             model_dir=Path(s.embedding_model_dir).expanduser() if s.embedding_model_dir else None,
             threads=s.threads,
             servers=ServerOptions(**{f.name: getattr(s, f"embedding_{f.name}") for f in fields(ServerOptions)}),
-            allow=self._require_consent,
+            allow=lambda *about: self.consent.require(*about),  # noqa: PLW0108  # consents are not read before that
         )
         self._opened.callback(provider.close)
         return provider
 
-    def _require_consent(self, host: str, purpose: str, size: int = 0, cost: float | None = None) -> None:
-        # Not `self.consent.require` itself: a model on this machine needs none of what that imports.
-        self.consent.require(host, purpose, size, cost)
-
     @cached_property
     def consent(self) -> Consents:
         """Which hosts may be contacted; each contact leaves a record in the user's audit log."""
-        from kiwi_rag.services.remote import consents
+        from kiwi_rag.validation.audit import AuditEvent
 
-        return consents(self)
+        def record(about: Mapping[str, Any]) -> None:
+            details = {"caller": self.principal, **about}
+            self.local_store(self.user_dir).audit.append(AuditEvent("consent", about["host"], "", "", details))
+
+        return Consents(self.user_dir / "consent.json", self.settings.consent, record)
 
     @asynccontextmanager
     async def begin_embedding(self, query: str) -> AsyncIterator[Awaitable[Vector] | None]:
         """Begin to embed a query in a thread, which loads the model while the caller imports and opens the tiers.
 
-        The block is the span of the search.
-
-        None with a remote provider: nothing is sent to it before the query was checked.
+        The block is the span of the search. None with a remote provider: nothing is sent to it before the query was
+        checked.
         """
         if self.settings.embedding_provider not in config.LOCAL_PROVIDERS:
             yield None

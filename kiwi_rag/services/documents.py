@@ -9,8 +9,10 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from kiwi_rag.collection import Collection
+from kiwi_rag.config import Settings
 from kiwi_rag.errors import ConfigError, MissingExtra, NotFound, StoreError, UsageError
 from kiwi_rag.model import ItemType, SearchQuery, SearchReply
 from kiwi_rag.services import ClosesOpened, Services
@@ -18,6 +20,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.source import Source
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.storage.atomic import create_file, remove_folder
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import policy_of
@@ -46,6 +49,8 @@ class DocumentIndex(ClosesOpened):
 
     kind: str
     """The name of its tier."""
+    index_command: str
+    """The command that brings the index up to date."""
     policy = "documents"
     """The policy of a local index; that of a shared one is ``shared``."""
     local_options: Mapping[str, Any] = {}
@@ -65,28 +70,23 @@ class DocumentIndex(ClosesOpened):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """The name of the collection in statements, and in a shared store."""
+    def config(self) -> WorkspaceConfig:
+        """The root of the files, the name of the collection, and settings."""
 
     @property
-    @abstractmethod
+    def name(self) -> str:
+        """The name of the collection in statements, and in a shared store."""
+        return self.config.name
+
+    @property
     def root(self) -> Path:
         """The folder with the files."""
+        return self.config.root
 
     @property
     @abstractmethod
     def source(self) -> Source:
         """The files, for one run: it reads the commit that is checked out once."""
-
-    @property
-    @abstractmethod
-    def index_command(self) -> str:
-        """The command that brings the index up to date."""
-
-    @property
-    def domains(self) -> Mapping[str, str]:
-        """Service → domain."""
-        return {}
 
     @property
     def title(self) -> str:
@@ -141,7 +141,7 @@ class DocumentIndex(ClosesOpened):
         if rebuild:  # not before there is a key to sign with
             await self.tier.clear()
         gate, indexer = ValidationManager(self.read_trust(), audience), Indexer(key, audience, self.name)
-        return IngestContext(gate, self._app.embed, indexer, self.domains)
+        return IngestContext(gate, self._app.embed, indexer, self.config.domains)
 
     async def update(
         self, writer: IngestContext, paths: Sequence[str] | None = None, callbacks: Callbacks | None = None,
@@ -211,11 +211,10 @@ class DocumentIndex(ClosesOpened):
 
     def _check(self) -> None:
         """Raise an error when these documents cannot be indexed into this store."""
-        if not self.root.is_dir():
-            raise NotFound(f"{self.root} is not a folder", hint="put it back, or give the documents' folder")
 
     async def _prepare(self) -> None:
         """Create the folder of the index, ignored by git, and the embedded registry if the index is in it."""
+        self.source.check()
         if self._folder.is_symlink():
             raise StoreError(f"{self._folder} is a link, which Kiwi does not follow", hint=f"rm {self._folder}")
         vectors = self._folder / "vectors"
@@ -246,8 +245,6 @@ class DocumentIndex(ClosesOpened):
             except ImportError as error:
                 hint = f"pip install 'kiwi-rag[{kind}]'"
                 raise MissingExtra(f"an index in {kind.capitalize()} needs the extra {kind!r}", hint=hint) from error
-        from kiwi_rag.services.remote import store_hosts
-
         for host in store_hosts(self._app.settings, kind):
             self._app.consent.require(host, "store")  # the store has not connected yet
         self._opened.push_async_callback(store.close)
@@ -266,3 +263,17 @@ class DocumentIndex(ClosesOpened):
         own, shared = f"kiwi100-{name}", s.qdrant_collection
         server = QdrantConnection(s.qdrant_url, s.qdrant_api_key)
         return QdrantVectorStore(server, shared or own, partition=name if shared else "")
+
+
+def store_hosts(settings: Settings, kind: str) -> Sequence[str]:
+    """Return the hosts of a store of documents; none, or a socket's folder, for one on this machine."""
+    if kind == "local":
+        return []
+    urls = {"qdrant": [settings.qdrant_url], "weaviate": [settings.weaviate_url, settings.weaviate_grpc_url]}
+    if kind in urls:
+        return [urlsplit(url).hostname or "" for url in urls[kind] if url]
+    if not settings.registry_url:
+        return [urlsplit(settings.supabase_url).hostname or ""]
+    from kiwi_rag.monitor.monitor import database_address
+
+    return database_address(settings.registry_url).rpartition(":")[0].split(",")

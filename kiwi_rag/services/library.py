@@ -10,16 +10,19 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import StoreError
+from kiwi_rag.errors import NoSuchLibrary, StoreError
+from kiwi_rag.model import SearchQuery, SearchReply
 from kiwi_rag.services import ClosesOpened, Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.library.discover import LibrarySource
 from kiwi_rag.sources.library.record import Library, LibraryRecords
-from kiwi_rag.sources.library.versions import Resolution, rank, resolve
+from kiwi_rag.sources.library.versions import Resolution, resolve
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.stores.base import VectorStore
 
 TIER = "library"
@@ -43,16 +46,12 @@ class LibraryIndex(DocumentIndex):
     def __init__(self, app: Services, library: Library) -> None:
         super().__init__(app, app.user_dir, "libraries", library.name)
         self.library = library
+        self.index_command = f"kiwi library reindex {library.canonical}"
 
-    @property
-    def name(self) -> str:
-        """The name of the collection."""
-        return self.library.name
-
-    @property
-    def root(self) -> Path:
-        """The folder with the documentation."""
-        return self.library.root
+    @cached_property
+    def config(self) -> WorkspaceConfig:
+        """The folder with the documentation, and the name of the collection."""
+        return WorkspaceConfig(self.library.root, self.library.name)
 
     @property
     def title(self) -> str:
@@ -75,16 +74,13 @@ class LibraryIndex(DocumentIndex):
     @property
     def source(self) -> LibrarySource:
         """The files that are documentation, for one run."""
-        return LibrarySource.of(self.library, self.tier.policy.max_bytes)
+        return LibrarySource(self.config, self.tier.policy.max_bytes, self.library)
 
-    def _check(self) -> None:
-        """Raise `NotFound` when the folder of the library does not exist."""
-        LibrarySource.of(self.library, 0).check()
-
-    @property
-    def index_command(self) -> str:
-        """The command that brings the index up to date."""
-        return f"kiwi library reindex {self.library.canonical}"
+    async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:
+        """Search the documentation; the metadata of each hit names the ``library`` with its version."""
+        reply = await super().search(query, hint)
+        named = (replace(hit, metadata={**hit.metadata, "library": self.title}) for hit in reply.hits)
+        return replace(reply, hits=tuple(named))
 
 
 class Libraries(ClosesOpened):
@@ -94,50 +90,49 @@ class Libraries(ClosesOpened):
     ----------
     app
         Settings, model and trust.
+
+    Attributes
+    ----------
+    records
+        The records of the libraries.
     """
 
     def __init__(self, app: Services) -> None:
         self._app = app
+        self.records = LibraryRecords(app.user_dir / "libraries")
         self._indexes: dict[Library, LibraryIndex] = {}
         self._opened = AsyncExitStack()
-
-    @cached_property
-    def records(self) -> LibraryRecords:
-        """The records of the libraries."""
-        return LibraryRecords(self._app.user_dir / "libraries")
 
     def all(self) -> Sequence[Library]:
         """Return the libraries whose records can be read, by id. Blocking."""
         return self.records.list()[0]
 
-    def find(self, name: str) -> Sequence[Library]:
-        """Return the libraries that a name may mean, the best match first. Blocking."""
-        return rank(self.all(), name)
-
-    def resolve(self, ref: str, version: str = "", path_context: Path | None = None) -> Resolution:
+    def resolve(self, ref: str, path_context: Path | None = None) -> Resolution:
         """Return the library and version that a caller means; `path_context` is a file of their project. Blocking.
 
         Raises
         ------
         NoSuchLibrary, VersionNotIndexed
-            When there is none; another version is never taken in its place.
+            When there is none; another version is never taken in its place. The hint names records that are damaged.
         """
-        return resolve(self.all(), ref, version, path_context)
+        found, damaged = self.records.list()
+        try:
+            return resolve(found, ref, path_context)
+        except NoSuchLibrary as error:
+            error.hint = "; ".join([*(f"{one.message}: {one.hint}" for one in damaged), error.hint])
+            raise
 
     @contextmanager
     def scope(self, library: Library) -> Iterator[LibraryIndex]:
         """Use the collection of a library in the block, and in the tasks that it starts."""
-        token = _SCOPE.set(library)
-        try:
-            yield self._index_of(library)
-        finally:
-            _SCOPE.reset(token)
-
-    def _index_of(self, library: Library) -> LibraryIndex:
         if library not in self._indexes:
             index = self._indexes[library] = LibraryIndex(self._app, library)
             self._opened.push_async_callback(index.close)
-        return self._indexes[library]
+        token = _SCOPE.set(library)
+        try:
+            yield self._indexes[library]
+        finally:
+            _SCOPE.reset(token)
 
     async def remove(self, library: Library) -> None:
         """Delete the index of a library, its record, and what was unpacked for it.

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection
 from kiwi_rag.sources.memory.source import MemorySource
+from kiwi_rag.sources.source import describe_error
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.storage.atomic import make_private
 from kiwi_rag.validation.audit import AuditEvent
 
@@ -100,6 +101,7 @@ class Memory(DocumentIndex):
     ) -> None:
         self.is_of_user = of_user or app.project_dir is None
         super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), folder)
+        self.index_command = f"kiwi memory reindex{' --user' if self.is_of_user else ''}"
         self._embed = embed
         self._writer: IngestContext | None = None
         self._checked_at = -math.inf
@@ -111,15 +113,11 @@ class Memory(DocumentIndex):
         self._opened.callback(table.close)
         return table
 
-    @property
-    def name(self) -> str:
-        """The name of the collection; no workspace or library has it."""
-        return f"mem__{self.table.path.parent.name}"
-
-    @property
-    def root(self) -> Path:
-        """The folder of the table."""
-        return self.table.path.parent
+    @cached_property
+    def config(self) -> WorkspaceConfig:
+        """The folder of the table, and the name of the collection, which no workspace or library has."""
+        folder = self.table.path.parent
+        return WorkspaceConfig(folder, f"mem__{folder.name}")
 
     @property
     def title(self) -> str:
@@ -141,11 +139,6 @@ class Memory(DocumentIndex):
         """The exchanges, for one run."""
         return MemorySource(self.table)
 
-    @property
-    def index_command(self) -> str:
-        """The command that brings the index up to date."""
-        return f"kiwi memory reindex{' --user' if self.is_of_user else ''}"
-
     def read(self, path: str) -> bytes:
         """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
         return self.table.get(path)[0]
@@ -156,22 +149,33 @@ class Memory(DocumentIndex):
             self._writer = replace(await super().writer(*args, **options), embed=self.embed)
             folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
-            await self._finish_forgetting()
             await self._catch_up(self._writer)
-            await self.expire()
         return self._writer
 
-    async def _catch_up(self, writer: IngestContext) -> None:
-        """Index what is stored and not indexed: its process was killed, or could not write to the index.
+    async def update(self, *args: Any, **options: Any) -> SyncReport:
+        """Update the index, as `DocumentIndex.update` does; what was forgotten meanwhile does not stay in it."""
+        report = await super().update(*args, **options)
+        if (local := self.tier.local_index) and await self._is_behind():
+            stored = {path for path, _, _ in await asyncio.to_thread(self.table.versions)}
+            await local.erase([ref for ref in await local.digests() if ref.item_id not in stored])
+        return report
 
-        With another model everything would have to be embedded again, which takes a command of its own.
+    async def _catch_up(self, writer: IngestContext) -> None:
+        """Forget what has to be, and index what is stored and not indexed.
+
+        Another process was killed meanwhile, or could not write to the index. With another model everything would have
+        to be embedded again, which takes a command of its own.
         """
+        await self._finish_forgetting()
+        await self.expire()
         if await self._is_of_model() and await self._is_behind():
             await self.update(writer)
         self._checked_at = time.monotonic()
 
     async def _is_of_model(self) -> bool:
-        return (await self.tier.store.status()).fingerprint in ("", str(self.embed.fingerprint))
+        """Whether a local index has the vectors of this model; a shared store answers for itself."""
+        status = None if self.is_shared else await self.tier.store.status()
+        return status is None or status.fingerprint in ("", str(self.embed.fingerprint))
 
     async def add(self, exchange: Exchange) -> AddedExchange:
         """Store one exchange, durable on return, and index it.
@@ -276,18 +280,23 @@ class Memory(DocumentIndex):
         pending = await asyncio.to_thread(self.table.indexed_forgotten)
         if not pending:
             return
-        tier, refs = self.tier, [ItemRef(ItemType.DOCUMENT, path) for path in pending.values()]
         if self.is_indexed:
-            if local := tier.local_index:
-                await local.erase(refs)
-            else:
-                for ref in refs:
-                    await tier.store.delete(ref)
-            from kiwi_rag.ingest import states_of
-
-            await asyncio.to_thread(states_of(tier).erase, list(pending.values()))
-            await asyncio.to_thread(tier.audit.append, AuditEvent("forgotten", TIER, "", "", {"ids": list(pending)}))
+            await self._erase([ItemRef(ItemType.DOCUMENT, path) for path in pending.values()])
+            event = AuditEvent("forgotten", TIER, "", "", {"ids": list(pending)})
+            await asyncio.to_thread(self.tier.audit.append, event)
         await asyncio.to_thread(self.table.finish_forgetting, pending)
+
+    async def _erase(self, refs: Sequence[ItemRef]) -> None:
+        """Remove exchanges from the index, and what is known of them as files."""
+        from kiwi_rag.ingest import states_of
+
+        tier = self.tier
+        if tier.local_index:
+            await tier.local_index.erase(refs)
+        else:
+            for ref in refs:
+                await tier.store.delete(ref)
+        await asyncio.to_thread(states_of(tier).erase, [ref.item_id for ref in refs])
 
     async def _index(self, exchange: Exchange) -> str:
         """Index one exchange; return why that is left for later, if it is."""
@@ -296,10 +305,14 @@ class Memory(DocumentIndex):
         try:
             writer = await self.writer()
             content = await asyncio.to_thread(self.source.read, exchange.path)
-            await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
+            admission = await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
+            if not await asyncio.to_thread(self.table.select, Selection(ids=(exchange.id,))):
+                await self._erase([admission.ref])
+        except FileNotFoundError:
+            return "it was forgotten meanwhile"
         except KiwiError as error:
             self._checked_at = -math.inf
-            return f"{error.message}; {self.index_command} indexes it"
+            return f"{describe_error(error)}; {self.index_command} indexes it"
         return ""
 
     async def _is_behind(self) -> bool:
@@ -315,9 +328,6 @@ class Memory(DocumentIndex):
 
         gate = ValidationManager(self.read_trust(), self._app.settings.registry_name)
         return gate.reject(exchange.path, findings, policy_of(self.policy), self.tier.audit)
-
-    def _check(self) -> None:
-        """Nothing has to exist before the first exchange."""
 
 
 def _finding(exchange: Exchange, outcome: Outcome) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -40,24 +39,9 @@ class Workspace(DocumentIndex):
         return WorkspaceConfig.at(self._folder.parent, self._app.settings.workspace_name)
 
     @property
-    def name(self) -> str:
-        """The name of the workspace."""
-        return self.config.name
-
-    @property
-    def root(self) -> Path:
-        """The root of the workspace."""
-        return self.config.root
-
-    @property
     def source(self) -> WorkspaceSource:
         """The files of the workspace, for one run: it reads the commit that is checked out once."""
         return WorkspaceSource(self.config, self.tier.policy.max_bytes)
-
-    @property
-    def domains(self) -> Mapping[str, str]:
-        """Service → domain."""
-        return self.config.domains
 
     @property
     def old_catalog(self) -> Path | None:
@@ -77,7 +61,6 @@ class Workspace(DocumentIndex):
         A shared index is written to only under a name that this user has set. A cloned repository could otherwise
         choose another workspace's name, and its files would replace that one's under this user's key.
         """
-        super()._check()
         if self._folder.resolve() == self._app.user_dir.resolve():
             hint = "index one repository at a time: kiwi workspace index ROOT"
             raise UsageError(f"{self._folder.parent} holds the user tier and cannot be a workspace", hint=hint)

@@ -21,7 +21,7 @@ from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from kiwi_rag.consent import is_loopback
-from kiwi_rag.embedding.endpoint import httpx_certificates
+from kiwi_rag.endpoint import quoted, trusted_certificates
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.storage.sqlite import is_disk_full
@@ -102,16 +102,16 @@ class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
         except ResponseHandlingException as error:
             raise _of_transport(error, self._key) from None
         except QdrantException as error:  # 429 with a time to wait
-            raise _QDRANT.unreachable(f"has too much to do: {server.quoted(str(error), self._key)}") from None
+            raise _QDRANT.unreachable(f"has too much to do: {quoted(str(error), self._key)}") from None
         except (OSError, sqlite3.Error) as error:
             if is_disk_full(error):
                 raise StoreFull(hint="free some space and run it again") from error
-            raise StoreError(f"Qdrant's folder cannot be used: {server.quoted(str(error))}") from error
+            raise StoreError(f"Qdrant's folder cannot be used: {quoted(str(error))}") from error
         except json.JSONDecodeError:
             raise _QDRANT.unknown() from None
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
             # Local mode raises these where a server would reject the call; parsing another server's answer does too.
-            raise StoreError(f"Qdrant failed: {server.quoted(str(error), self._key) or type(error).__name__}") from None
+            raise StoreError(f"Qdrant failed: {quoted(str(error), self._key) or type(error).__name__}") from None
 
     async def _connect(self) -> AsyncQdrantClient:
         if self._location == MEMORY:
@@ -124,14 +124,14 @@ class QdrantConnection(server.ServerConnection[AsyncQdrantClient]):
                 raise StoreBusy("another process has this folder of Qdrant's open", hint=hint) from error
         # The key goes as the header that it is: as `api_key` the client would warn of http on this machine.
         headers = {"api-key": self._key} if self._key else None
-        options: dict[str, Any] = {"timeout": self._seconds, "verify": httpx_certificates()}
+        options: dict[str, Any] = {"timeout": self._seconds, "verify": trusted_certificates()}
         # A proxy would get what needs no consent.
         options["trust_env"] = not is_loopback(httpx.URL(self._location).host)
         return AsyncQdrantClient(url=self._location, headers=headers, check_compatibility=False, **options)
 
     async def _check(self, client: AsyncQdrantClient) -> None:
         if not self.local:
-            self.version = server.quoted(str((await client.info()).version), self._key)
+            self.version = quoted(str((await client.info()).version), self._key)
             _QDRANT.check_version(self.version, MIN_SERVER, "for conditional updates")
 
 
@@ -267,12 +267,12 @@ def _of_response(error: UnexpectedResponse, secret: str) -> StoreError:
     reason = error.reason_phrase
     with suppress(ValueError, LookupError, TypeError):
         reason = str(error.structured()["status"]["error"])
-    return _QDRANT.of_status(error.status_code or 0, f"HTTP {error.status_code}, {server.quoted(reason, secret)}")
+    return _QDRANT.of_status(error.status_code or 0, f"HTTP {error.status_code}, {quoted(reason, secret)}")
 
 
 def _of_transport(error: ResponseHandlingException, secret: str) -> StoreError:
     if not isinstance(error.source, httpx.TransportError):
         return _QDRANT.unknown()
     late = isinstance(error.source, httpx.TimeoutException)
-    reason = server.quoted(str(error.source), secret) or type(error.source).__name__
+    reason = quoted(str(error.source), secret) or type(error.source).__name__
     return _QDRANT.unreachable(f"{'took too long to answer' if late else 'cannot be reached'}: {reason}")

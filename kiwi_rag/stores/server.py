@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
-from kiwi_rag.consent import is_loopback
+from kiwi_rag.endpoint import is_key, is_private, parse_url
 from kiwi_rag.errors import ConfigError, StoreError, StoreFull, StoreRefused, StoreUnreachable
 from kiwi_rag.model import Filters
 from kiwi_rag.retry import READING, attempts
@@ -21,18 +21,11 @@ from kiwi_rag.stores.payload import Point
 
 OTHER_NAME = "index it under another workspace's name, which is another collection: KIWI_WORKSPACE_NAME"
 OTHER_MODEL = "use that model, or empty the index: kiwi workspace index --rebuild"
-_LONGEST_QUOTE = 400
 # A server that asks for patience, or a gateway that does not reach one. 52x are Cloudflare's.
 _PASSING = frozenset({408, 425, 429, 502, 503, 504, *range(520, 531)})
 _T = TypeVar("_T")
 ClientT = TypeVar("ClientT")
 ConnectionT = TypeVar("ConnectionT", bound="ServerConnection[Any]")
-
-
-def quoted(text: str, secret: str = "") -> str:
-    """Return `text` as one line of bounded length, without the key."""
-    line = " ".join(text.split())
-    return (line.replace(secret, "(hidden)") if secret else line)[:_LONGEST_QUOTE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +45,16 @@ class ServerProduct:
         ConfigError
             When it is none, or an API key would be sent in the clear to another machine.
         """
-        variable = variable or self.url
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-            usable = usable and "@" not in parts.netloc and not (parts.query or parts.fragment)
-        except ValueError:
-            usable = False
-        if not usable:
+        variable, parts = variable or self.url, parse_url(url)
+        if parts is None:
             raise ConfigError(f"{variable} is not the address of a server", hint=self.example)
-        if api_key and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        if api_key and not is_private(parts):
             raise ConfigError("an API key is only sent over TLS, or to this machine", hint=f"{variable}=https://…")
         return parts
 
     def check_key(self, key: str) -> str:
-        """Return `key` if it can be a header; an HTTP library's own error for one that cannot would quote it."""
-        if not key.isascii() or not key.isprintable() or " " in key:
+        """Return `key` if it can be one."""
+        if not is_key(key):
             raise ConfigError(f"{self.key} holds characters that no key has", hint="set it again, without quotes")
         return key
 

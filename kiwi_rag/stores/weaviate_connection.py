@@ -22,7 +22,7 @@ from weaviate.classes.aggregate import GroupByAggregate, Metrics
 from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 
 from kiwi_rag.consent import is_loopback
-from kiwi_rag.embedding.endpoint import httpx_certificates
+from kiwi_rag.endpoint import quoted, trusted_certificates
 from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.stores import server
@@ -86,13 +86,13 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
             yield
         except exceptions.UnexpectedStatusCodeError as error:  # also of gRPC, for what a key may not do
             status = 403 if isinstance(error, exceptions.InsufficientPermissionsError) else error.status_code
-            raise _WEAVIATE.of_status(status, server.quoted(str(error), self._key)) from None  # as the cause quotes all
+            raise _WEAVIATE.of_status(status, quoted(str(error), self._key)) from None  # as the cause quotes all
         except (TimeoutError, exceptions.WeaviateTimeoutError, httpx.TimeoutException):
             raise _WEAVIATE.unreachable(f"took too long to answer; check {_GRPC}, too") from None
         except (exceptions.WeaviateConnectionError, httpx.TransportError, OSError) as error:
-            raise _WEAVIATE.unreachable(f"cannot be reached: {server.quoted(str(error), self._key)}") from None
+            raise _WEAVIATE.unreachable(f"cannot be reached: {quoted(str(error), self._key)}") from None
         except exceptions.WeaviateBaseError as error:
-            raise _of_code(_grpc_code(error), server.quoted(error.message, self._key)) from None
+            raise _of_code(_grpc_code(error), quoted(error.message, self._key)) from None
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
             raise _WEAVIATE.unknown() from None
 
@@ -110,13 +110,13 @@ class WeaviateConnection(server.ServerConnection[WeaviateAsyncClient]):
 
     async def _check(self, client: WeaviateAsyncClient) -> None:
         await client.connect()
-        self.version = server.quoted(str((await client.get_meta())["version"]), self._key)
+        self.version = quoted(str((await client.get_meta())["version"]), self._key)
         _WEAVIATE.check_version(self.version, MIN_SERVER, "for counts over gRPC")
 
     async def _check_ready(self) -> None:
         """Raise unless the server is ready, and something listens where its gRPC interface should."""
         options: dict[str, Any] = {"timeout": self.seconds, "trust_env": self._trust_env}
-        async with httpx.AsyncClient(verify=httpx_certificates(), **options) as client:
+        async with httpx.AsyncClient(verify=trusted_certificates(), **options) as client:
             address = f"{self._rest.scheme}://{self._rest.netloc}/v1/.well-known/ready"
             status = (await client.get(address)).status_code
         if status != 200:
@@ -154,7 +154,7 @@ class WeaviateCollection(server.ServerCollection[WeaviateConnection]):
         """Store objects, replacing those of the same ids; `StoreError` if the server does not take one of them."""
         done = await self._call(lambda c: c.data.insert_many(objects), WRITING)
         for error in done.errors.values():
-            raise StoreError(f"Weaviate did not store {len(done.errors)} objects: {server.quoted(error.message)}")
+            raise StoreError(f"Weaviate did not store {len(done.errors)} objects: {quoted(error.message)}")
 
     async def delete(self, condition: Any) -> None:
         """Delete all objects that match."""

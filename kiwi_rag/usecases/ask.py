@@ -15,17 +15,19 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
+from kiwi_rag.answers import chat
 from kiwi_rag.answers.chat import ChatModel, ChatReply, Message
 from kiwi_rag.answers.citations import NOT_FOUND, CitationCheck, Sentence, is_not_found, split_sentences
-from kiwi_rag.errors import UsageError
-from kiwi_rag.model import ItemType, SearchQuery, SearchReply, SearchResult
+from kiwi_rag.embedding.usage import UsageLog, parse_prices
+from kiwi_rag.endpoint import Endpoint
+from kiwi_rag.errors import ConfigError, UsageError
+from kiwi_rag.model import SearchQuery, SearchReply, SearchResult
 from kiwi_rag.render import safe, signed_by
 from kiwi_rag.render.agents import delimited, truncate
 from kiwi_rag.render.hits import hit_json, notices, place, titles_of
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
-from kiwi_rag.services.library import Libraries
-from kiwi_rag.services.remote import chat_model
+from kiwi_rag.services.library import TIER, Libraries
 from kiwi_rag.usecases import search
 from kiwi_rag.wordpieces import estimate_tokens
 
@@ -60,10 +62,16 @@ class NumberedPassage:
     def about(self) -> str:
         """Place, title, version and signer, on one line."""
         hit = self.hit
-        is_document = hit.ref.item_type is ItemType.DOCUMENT
-        version = str(hit.metadata.get("git_commit") or "")[:12] if is_document else hit.ref.version or ""
+        version = hit.ref.version or str(hit.metadata.get("git_commit") or "")[:12]
+        version = str(hit.metadata["library"]) if hit.tier == TIER else version
         where = f"{place(hit)}-{hit.passage.end_line}"
         return "  ".join(filter(None, [where, titles_of(hit)[-1], safe(version), signed_by(hit.principal, hit.state)]))
+
+    def as_dict(self, *, cited: bool) -> dict[str, Any]:
+        """Return it JSON-ready, with its text if it is cited, and with the library that it is of."""
+        row = hit_json(self.number, self.hit) | {"cited": cited, "text": self.text * cited}
+        library = {"library": self.hit.metadata["library"]} if self.hit.tier == TIER else {}
+        return {name: value for name, value in (row | library).items() if name not in _NOT_SHOWN}
 
 
 @dataclass(slots=True)
@@ -138,14 +146,12 @@ class CitedAnswer:
     def as_dict(self) -> dict[str, Any]:
         """Return it JSON-ready; ``answer`` is None without a model. Sources have a text where they are cited."""
         found = bool(self.passages) and not (self.sentences and all(is_not_found(one.text) for one in self.sentences))
-        rows = [{**hit_json(p.number, p.hit), "cited": p in self.cited} for p in self.passages]
-        sources = [{name: value for name, value in row.items() if name not in _NOT_SHOWN} for row in rows]
         return {
             "question": self.question,
             "answer": "\n".join(one.text for one in self.sentences) if self.sentences else None,
             "found": found,
             "sentences": [asdict(sentence) for sentence in self.sentences],
-            "sources": [row | {"text": p.text * row["cited"]} for row, p in zip(sources, self.passages, strict=True)],
+            "sources": [passage.as_dict(cited=passage in self.cited) for passage in self.passages],
             "model": f"{self.model.provider} {self.model.model}" if self.model and self.reply.text else None,
             "cut": self.reply.cut,
             "tokens": {"read": self.reply.tokens, "written": self.reply.output_tokens},
@@ -185,6 +191,27 @@ def search_of(app: Services, libraries: Libraries, workspace: DocumentIndex, giv
     return search_library if library else workspace.search if documents else items
 
 
+def chat_model(app: Services) -> ChatModel | None:
+    """Return the chat model; None where none is set. Nothing is contacted.
+
+    Raises
+    ------
+    UsageError
+        When it has no name, or the settings of its server do not fit together.
+    """
+    settings = app.settings
+    provider, model = settings.chat_provider, settings.chat_model
+    if not provider:
+        return None
+    if not model:
+        raise ConfigError("chat_provider is set, but chat_model is not", hint="set KIWI_CHAT_MODEL=<its name>")
+    usage = UsageLog(settings.cache_path / "usage.jsonl", parse_prices(settings.chat_prices, "chat_prices"))
+    allow = usage.priced(app.consent.require, provider, model, chat.MAX_TOKENS)
+    url = settings.chat_base_url or chat.DEFAULT_URLS[provider]
+    endpoint = Endpoint(url, settings.chat_api_key, chat.READ_SECONDS, 2, purpose="chat", allow=allow)
+    return ChatModel(provider, model, endpoint, usage)
+
+
 async def begin(
     app: Services, question: str, searches: Sequence[Search], *, limit: int = LIMIT, tokens: int = TOKENS
 ) -> CitedAnswer:
@@ -202,7 +229,7 @@ async def begin(
     KiwiError
         As the searches do; `ConfigError` when the settings of the chat model do not fit together.
     """
-    model = chat_model(app.settings, app.consent)
+    model = chat_model(app)
     replies = [await search(SearchQuery(question, limit=limit)) for search in searches]
     near = [reply.hits for reply in replies if reply.close is not False]
     hits = [hit for turn in zip_longest(*near) for hit in turn if hit][:limit]

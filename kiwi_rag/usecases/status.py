@@ -1,20 +1,28 @@
-"""The state of all parts of Kiwi, which starts and loads nothing; and the checks of a whole installation."""
+"""The state of all parts of Kiwi, which starts and loads nothing; the checks of a whole installation.
+
+And the history of index runs over this user's workspaces and libraries: one record a run, in ``~/.ai/runs.jsonl``.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import json
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kiwi_rag import render
 from kiwi_rag.collection import Collection
+from kiwi_rag.config import process_environment
 from kiwi_rag.errors import EmbeddingError, KiwiError, MalformedEnvelope, RegistryError
 from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.local_service import client, run_folder
 from kiwi_rag.model import Filters, StoredItem, sha256_hex
 from kiwi_rag.registry.calls import ANSWER_SECONDS, time_limit
 from kiwi_rag.search.state import find_version_conflicts
@@ -22,9 +30,11 @@ from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.workspace import TIER, Workspace
 from kiwi_rag.signing import keys, trust_file
-from kiwi_rag.signing.statement import parse_index
+from kiwi_rag.signing.statement import format_time, parse_index
 from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.sources.file_states import RunState
+from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.stores.base import StoreStatus, VectorStore
 from kiwi_rag.system import is_open_to_others
 from kiwi_rag.telemetry import read_last_errors
@@ -33,24 +43,29 @@ from kiwi_rag.usecases.trust import WAIT_SECONDS
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
 MAX_ERRORS = 10
+HISTORY_BYTES = 1 << 18
+"""Size of the history from which it is moved aside: about 800 runs."""
 
 
-async def collect_status(app: Services, service: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of tiers, model, cache, last errors and service, JSON-ready. Starts and loads nothing.
-
-    `service` is the state of the local service, from `kiwi_rag.local_service.client.state`.
-    """
-    local = [await index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
+async def collect_status(app: Services) -> dict[str, Any]:
+    """Return the state of tiers, model, cache, last errors and local service, JSON-ready. Starts and loads nothing."""
+    *local, registry = await item_rows(app)
     errors = await asyncio.to_thread(read_last_errors, app.user_dir, MAX_ERRORS)
     return {
-        "tiers": [*local, *await _workspace_rows(app), await _registry_row(app)],
+        "tiers": [*local, *await _workspace_rows(app), registry],
         "model": model_state(app),
         "cache": await asyncio.to_thread(cache_state, app),
         "errors": [_error_row(record) for record in errors],
-        "service": dict(service),
+        "service": await asyncio.to_thread(client.state, run_folder(process_environment())),
         "project": str(app.project_dir or ""),
         "trusted_signers": len(app.trust.signers),
     }
+
+
+async def item_rows(app: Services) -> list[dict[str, Any]]:
+    """Return the state of the items of each tier, JSON-ready; the registry's is last."""
+    local = [await index_row(name, "items", partial(app.local, name)) for name in app.source_names("local")]
+    return [*local, await _registry_row(app)]
 
 
 def model_state(app: Services) -> dict[str, Any]:
@@ -161,7 +176,7 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
     """Return versions that have different content in two tiers, and a notice if the registry does not answer."""
     indexed = []
     for name in app.source_names("local"):
-        with contextlib.suppress(KiwiError):  # the check of the tier itself reports it
+        with suppress(KiwiError):  # the check of the tier itself reports it
             if app.has_index(app.root(name)):
                 indexed.append((app.local(name), await app.local(name).store.list(Filters())))
     notices = []
@@ -255,6 +270,39 @@ def _size(paths: Iterable[Path]) -> int:
     """Return the size of the files among some paths in bytes."""
     size = 0
     for path in paths:
-        with contextlib.suppress(OSError):  # removed meanwhile, or not readable
+        with suppress(OSError):  # removed meanwhile, or not readable
             size += path.lstat().st_size if path.is_file() else 0
     return size
+
+
+@contextmanager
+def recorded_run(user_dir: Path, title: str, *, named: int, rebuild: bool) -> Iterator[SyncReport]:
+    """Yield the report that a run over an index with this title fills, and append a record of it when the block ends.
+
+    The record has the counts of the report, ``outcome`` (``done``, ``stopped`` or ``failed``), and ``named``, which is
+    how many files were named, 0 for all.
+    """
+    about = {"at": format_time(datetime.now(UTC)), "root": title, "rebuild": rebuild, "named": named}
+    report, started, outcome = SyncReport(), time.monotonic(), "failed"
+    try:
+        yield report
+        outcome = "done"
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        outcome = "stopped"
+        raise
+    finally:
+        counts = {name: value if isinstance(value, int) else len(value) for name, value in report.as_dict().items()}
+        record = {**about, "outcome": outcome, "seconds": time.monotonic() - started, **counts}
+        with suppress(OSError):  # a full disk: what was indexed is stored all the same
+            _history(user_dir).append(f"{json.dumps(record)}\n".encode())
+
+
+def read_history(user_dir: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of runs, the newest first; half a line from a full disk is left out."""
+    for line in (line for data in _history(user_dir).contents() for line in reversed(data.splitlines())):
+        with suppress(ValueError):
+            yield json.loads(line)
+
+
+def _history(user_dir: Path) -> RotatingLines:
+    return RotatingLines(user_dir / "runs.jsonl", HISTORY_BYTES)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.browser.chromium import REBOUND, new_context
 from tests.interfaces.conftest import Kiwi
+from tests.loopback import serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -36,10 +36,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
     """The address of the other site."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-        server.shutdown()
+    with serving(_Handler) as address:
+        yield f"{address}/"
 
 
 @pytest.fixture(scope="module")

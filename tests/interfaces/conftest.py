@@ -6,6 +6,7 @@ processes: signals, pipes, two at once; `run_process` and `start_python` start a
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -15,14 +16,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
+from kiwi_rag import retry
+from kiwi_rag.embedding import endpoint
+from tests.embedding_server import EmbeddingServer
 from tests.interfaces import in_process
 from tests.interfaces.forked import NO_NETWORK, ForkedProcess
+from tests.once import made_once
 from tests.shared import ROOT
 
 PASSPHRASE = "correct horse"
@@ -111,6 +117,16 @@ class Kiwi:
             path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+def with_server(kiwi: Kiwi, server: EmbeddingServer) -> Kiwi:
+    """The same user, whose vectors are made by `server` and are in no cache yet."""
+    chosen = {
+        "KIWI_CACHE_DIR": str(kiwi.home / "cache"), "KIWI_EMBEDDING_PROVIDER": "openai",
+        "KIWI_EMBEDDING_BASE_URL": f"{server.url}/v1", "KIWI_EMBEDDING_MODEL": "some-model",
+        "KIWI_EMBEDDING_API_KEY": "sk-nobody-may-see-this",
+    }  # fmt: skip
+    return replace(kiwi, extra={**kiwi.extra, **chosen})
+
+
 def _ended(process: subprocess.Popen[str] | ForkedProcess, expect: int | None, arguments: tuple[str, ...]):
     out, err = process.communicate(timeout=300)
     return _expected(expect, arguments, process.returncode, out, err)
@@ -134,6 +150,13 @@ def kiwi(tmp_path: Path):
 
 
 @pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands inside this process try again at once what failed."""
+    monkeypatch.setattr(retry, "asyncio", SimpleNamespace(sleep=lambda _: asyncio.sleep(0)))
+    monkeypatch.setattr(endpoint, "random", SimpleNamespace(uniform=lambda *_: 0.0))
+
+
+@pytest.fixture
 def ready(kiwi: Kiwi) -> Kiwi:
     """A user with a project and a key."""
     kiwi.run("init")
@@ -146,6 +169,13 @@ def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
     """A user with the example items, signed and indexed; tests leave items and index as they are."""
     folder = tmp_path_factory.mktemp("acme")
     folder.chmod(0o755)
+    shutil.copytree(made_once("acme", _index_acme), folder, dirs_exist_ok=True)
+    user = Kiwi(folder / "home", folder / "project")
+    user.run("index")  # nothing is embedded; where a project was indexed last is noted by its path
+    return user
+
+
+def _index_acme(folder: Path) -> None:
     for name in ("home", "project"):
         (folder / name).mkdir()
     user = Kiwi(folder / "home", folder / "project")
@@ -154,7 +184,6 @@ def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
     user.copy(ROOT / "examples/acme/.ai")
     user.run("sign", ".ai")
     user.run("index")
-    return user
 
 
 # Callers of a module's own user, whose service runs.

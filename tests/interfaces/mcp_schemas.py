@@ -137,7 +137,7 @@ _DOCS = record(
     close=nullable(BOOLEAN),
     continuationToken=nullable(STRING),
 )
-_LIBRARIES = record(libraries={"type": "array", "items": record(string="id title version")})
+_LIBRARIES = record(libraries={"type": "array", "items": record(string="id title version")}, strings="problems")
 _LIBRARY = record(
     string="id title version origin root last_indexed commit",
     status={"type": "string", "enum": ["NotStarted", "InProgress", "Completed", "Failed"]},
@@ -150,7 +150,7 @@ WHOLE = {
     "resolve_library_id": _LIBRARIES,
     "query-docs": _DOCS,
     "get_library_docs": _DOCS,
-    "list_projects": record(projects={"type": "array", "items": _LIBRARY}),
+    "list_projects": record(projects={"type": "array", "items": _LIBRARY}, strings="problems"),
     "project_status": _LIBRARY,
     "reindex_project": _JOB_STATE,
     "kiwi_search": _ITEM_HITS,

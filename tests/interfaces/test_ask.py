@@ -232,6 +232,8 @@ def test_another_machine_is_asked_only_with_consent(user: Kiwi, acme: Kiwi, serv
     assert "[1]." in remote.run("ask", QUESTION).stdout
     assert len(server.seen) == 1
     remote.run("consent", "revoke", HOST)
+    assert "nothing was revoked" in remote.run("consent", "revoke", HOST, expect=1).stderr
+    assert "as api.openai.com" in remote.run("consent", "allow", "openai", expect=2).stderr
     assert remote.json("consent", "list") == {}
     remote.run("ask", QUESTION, expect=4)
     replace(remote, extra={**remote.extra, "KIWI_CONSENT": f"{HOST}:chat"}).run("ask", QUESTION)
@@ -253,6 +255,10 @@ def test_a_library_is_asked_in_the_version_that_is_named(user: Kiwi, server: Cha
     for version, marks in (("1.0.0", []), ("2.0.0", ["quote-not-found"])):
         answer = asked.json("ask", "how fast does the ferry sail", "--library", f"/port/ferry@{version}")
         assert answer["sentences"][1]["marks"] == marks
+        assert answer["sources"][0]["library"] == f"/port/ferry@{version}"
+    assert (
+        "  /port/ferry@2.0.0  " in asked.run("ask", "how fast does the ferry sail", "--library", "ferry@2.0.0").stdout
+    )
     lock = kiwi.cwd / "requirements.txt"
     for version, marks, told in (("1.0.0", [], False), ("3.0.0", ["quote-not-found"], True)):
         lock.write_text(f"ferry=={version}\n")

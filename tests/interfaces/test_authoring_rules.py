@@ -138,6 +138,7 @@ def test_a_published_version_is_not_signed_with_other_content(ready: Kiwi):
     other.run("publish", str(path))
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_silent_registry_is_told_and_stops_nobody_from_signing(ready: Kiwi):
     path = write_note(ready)
     ready.extra["KIWI_REGISTRY_URL"] = "postgresql://nobody@127.0.0.1:9/none"
@@ -348,6 +349,7 @@ def test_two_versions_with_two_contents_are_no_conflict(ready: Kiwi):
     ready.run("verify")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_published_version_with_other_content_is_named(ready: Kiwi):
     path = admitted(ready)
     ready.run("publish", str(path))

@@ -133,7 +133,7 @@ def test_status_doctor_and_audit(ready: Kiwi):
 
 
 def test_registry_life(ready: Kiwi):
-    ready.run_process("registry", "start")
+    ready.run_forked("registry", "start")
     assert ready.json("registry", "status")["running"] is True
     ready.run("registry", "migrate")
     ready.run("registry", "stop")

@@ -41,7 +41,7 @@ SERVERS = {
 }
 
 
-REMOTE = {"kiwi_rag.services.remote", "kiwi_rag.embedding.endpoint", "kiwi_rag.answers"}
+REMOTE = {"kiwi_rag.endpoint", "kiwi_rag.answers"}
 """Modules for what leaves this machine."""
 
 

@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import StoreError
+from kiwi_rag.model import ItemRef
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
+from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.usecases.library import get_docs
 from tests.examples import size
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.mcp_server import StrictClient, connected, serving
@@ -156,6 +159,19 @@ async def test_another_version_is_never_taken(port: Kiwi) -> None:
             assert "not in this server's workspace" in why
 
 
+async def test_a_record_that_cannot_be_read_is_named(port: Kiwi) -> None:
+    damaged = port.home / ".ai/libraries/lib__port__broken.json"
+    damaged.write_text("{")
+    try:
+        async with connected(port, "--toolsets", "library") as client:
+            for tool, given in (("list_projects", {}), ("resolve_library_id", {"libraryName": "quay"})):
+                found = await _called(client, tool, **given)
+                assert f"{damaged} is not a valid record of a library" in found["problems"][0]
+            assert str(damaged) in await _refused(client, "query-docs", libraryId="/port/broken", query="pilot")
+    finally:
+        damaged.unlink()
+
+
 def _pages(port: Kiwi, tokens: int, *topic: str) -> Iterator[dict[str, Any]]:
     following: list[str] = []
     while True:
@@ -250,11 +266,29 @@ async def test_an_index_is_of_use_in_its_own_scope_alone(port: Kiwi) -> None:
             assert index.tier
 
 
+async def test_reading_fetches_each_document_once(port: Kiwi, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = list[ItemRef]()
+    get = LocalVectorStore.get
+
+    async def counted(store: LocalVectorStore, ref: ItemRef, *files: Any) -> Any:
+        fetched.append(ref)
+        return await get(store, ref, *files)
+
+    monkeypatch.setattr(LocalVectorStore, "get", counted)
+    environment = {**port.environment(), "KIWI_HOME": str(port.home / ".ai")}
+    async with Services.open(environment, port.cwd) as app, Libraries(app) as libraries:
+        answer = await get_docs(app, libraries, libraries.resolve("dock"), "wind signal")
+    assert answer.data["chunks"][0]["source"]["offset"]
+    assert len(fetched) == len(set(fetched)) > 1
+
+
 def test_commands_say_what_is_there_and_what_is_not(port: Kiwi, tmp_path: Path) -> None:
     assert port.run("library", "list").stdout.splitlines()[0].startswith("/port/dock@1.0.0  Completed  3 documents")
     status = port.json("library", "status", "quay@2")
     assert (status["id"], status["stats"]["embedded"], status["status"]) == ("/port/quay@2.0.0", 1.0, "Completed")
     assert status["last_indexed"]
+    lines = port.run("library", "status", "quay@2").stdout.splitlines()
+    assert [line.partition("  ")[0] for line in lines if "lib__port" in line] == ["library", "size"]
     found = port.json("library", "search", "/port/quay@1.0.0", "which ships take a pilot", "--format", "json")
     assert found["hits"][0]["path"] == "docs/routing.md"
     missing = port.run("library", "get", "key", expect=1).stderr

@@ -84,6 +84,7 @@ def test_the_server_is_killed_while_items_are_published(registry: Kiwi):
 
 
 @pytest.mark.usefixtures("few_connections")
+@pytest.mark.usefixtures("impatient")
 def test_no_free_connection_is_told_and_waited_for(registry: Kiwi):
     everything = write_notes(registry, 2)
     registry.run("publish", "--all")

@@ -48,7 +48,7 @@ def test_a_model_is_changed_without_downtime(ready: Kiwi, other: EmbeddingServer
     published = new.run("publish", "--all")
     assert "published  knowledge:acme/n3@1.0.0" in published.stdout
     assert "none of small/" in published.stderr
-    assert "wanted" in new.run_process("registry", "index", "--watch", expect=1).stderr
+    assert "wanted" in new.run_forked("registry", "index", "--watch", expect=1).stderr
     reply = new.json(*QUERY, expect=1)
     assert [tier["state"] for tier in reply["tiers"]] == ["stale"]
     assert models(ready) == {"all-MiniLM-L6-v2-int8": ("active", 3, 1)}

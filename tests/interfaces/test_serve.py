@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag import __version__
+from kiwi_rag.local_service import client
 from kiwi_rag.render.layout import columns
 from tests.interfaces.conftest import PASSPHRASE, PATIENCE, Kiwi, note, wait_until
 
@@ -335,10 +336,11 @@ def test_one_that_was_killed_is_no_hindrance(acme: Kiwi, run: Path):
     assert "the service is not running" in user.run("serve", "--stop").stderr
 
 
-def test_one_that_hangs_is_no_hindrance(acme: Kiwi, run: Path):
+def test_one_that_hangs_is_no_hindrance(acme: Kiwi, run: Path, monkeypatch: pytest.MonkeyPatch):
     user = at(acme, run)
     with serving(user) as process:
         process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(client, "FIRST_SIGN_SECONDS", 0.2)
         assert "not used: it does not answer" in user.run("--verbose", "search", QUERY).stderr
         assert f"kill {process.pid}" in user.run("serve", "--stop", expect=1).stderr
 

@@ -209,7 +209,7 @@ def test_a_collector_that_is_silent_costs_seconds_and_nothing_else(acme: Kiwi, m
     class Exporter(OTLPSpanExporter):
         def __init__(self, timeout: float | None) -> None:
             patience.append(timeout)
-            super().__init__(timeout=timeout)
+            super().__init__(timeout=0.2)
 
     monkeypatch.setattr("opentelemetry.exporter.otlp.proto.http.trace_exporter.OTLPSpanExporter", Exporter)
     usual = acme.run("search", QUERY, "--format", "paths")

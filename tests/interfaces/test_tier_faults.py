@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -86,12 +87,12 @@ def test_a_registry_that_says_nothing_any_more(both: Kiwi):
     for process in stopped:
         process.suspend()
     try:
-        reply = search(both, "--source", "all", expect=3)
-        told = both.run("search", QUERY, "--source", "all", expect=3)
+        told = both.run("--json", "search", QUERY, "--source", "all", expect=3)
         assert {process.status() for process in stopped} == {psutil.STATUS_STOPPED}, "the answer came without it"
     finally:
         for process in stopped:
             process.resume()
+    reply = json.loads(told.stdout)
     assert states(reply) == {"project": "ok", "user": "ok", "registry": "timeout"}
     assert hits(reply) == hits(alone)
     assert told.stderr.splitlines()[0].startswith("registry: timeout: no answer within 2 s")

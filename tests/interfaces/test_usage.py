@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from tests.embedding_server import EmbeddingServer, Failure
-from tests.interfaces.conftest import Kiwi, note
+from tests.embedding_server import EmbeddingServer, Failure, vectors_of
+from tests.interfaces.conftest import Kiwi, note, with_server
 from tests.interfaces.mcp_server import connected
-
-
-def vectors(texts: Sequence[str]) -> list[list[int]]:
-    return [[byte + 1 for byte in hashlib.sha384(text.encode()).digest() * 8] for text in texts]
 
 
 @pytest.fixture
 def server() -> Iterator[EmbeddingServer]:
-    with EmbeddingServer(vectors) as running:
+    with EmbeddingServer(vectors_of) as running:
         yield running
 
 
 @pytest.fixture
-def remote(ready: Kiwi, server: EmbeddingServer, tmp_path: Path) -> Kiwi:
-    """A user whose model is behind a server, with a cache of their own."""
-    ready.extra |= {
-        "KIWI_CACHE_DIR": str(tmp_path / "cache"), "KIWI_EMBEDDING_PROVIDER": "openai",
-        "KIWI_EMBEDDING_BASE_URL": f"{server.url}/v1", "KIWI_EMBEDDING_MODEL": "some-model",
-        "KIWI_EMBEDDING_PRICES": "some-model=2", "KIWI_EMBEDDING_API_KEY": "sk-nobody-may-see-this",
-    }  # fmt: skip
+def remote(ready: Kiwi, server: EmbeddingServer) -> Kiwi:
+    """A user whose model is behind a server."""
+    ready = with_server(ready, server)
+    ready.extra["KIWI_EMBEDDING_PRICES"] = "some-model=2"
     ready.write("knowledge/acme/staging.md", note())
     ready.run("sign", ".ai")
     return ready
 
 
-def test_what_was_embedded_is_counted_and_priced(remote: Kiwi, server: EmbeddingServer, tmp_path: Path) -> None:
+def test_what_was_embedded_is_counted_and_priced(remote: Kiwi, server: EmbeddingServer) -> None:
     assert "nothing was embedded remotely" in remote.run("usage").stderr
     remote.run("index")
     shown = remote.run("usage")
@@ -47,7 +38,7 @@ def test_what_was_embedded_is_counted_and_priced(remote: Kiwi, server: Embedding
     assert row["cost_usd"] == pytest.approx(row["tokens"] * 2 / 1e6)
     line = next(line for line in shown.stdout.splitlines() if "openai some-model" in line)
     assert line.split()[3:6] == [str(row[name]) for name in ("calls", "texts", "tokens")]
-    log = (tmp_path / "cache/usage.jsonl").read_text()
+    log = (remote.home / "cache/usage.jsonl").read_text()
     assert "staging" not in log
     assert "sk-nobody" not in log
 
@@ -83,7 +74,7 @@ def test_too_many_requests_forever_end_the_index_with_a_clear_error(remote: Kiwi
 
 
 def test_a_stand_in_takes_over_and_the_index_is_one(remote: Kiwi, server: EmbeddingServer) -> None:
-    with EmbeddingServer(vectors) as stand_in:
+    with EmbeddingServer(vectors_of) as stand_in:
         remote.extra["KIWI_EMBEDDING_FALLBACKS"] = f"{stand_in.url}/v1"
         remote.run("index")
         assert stand_in.seen == []

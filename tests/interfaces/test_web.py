@@ -385,7 +385,7 @@ def test_another_address_needs_a_token_first(kiwi: Kiwi, tmp_path: Path) -> None
     kiwi.run("init")
     run = tmp_path / "run"
     run.mkdir(mode=0o700)
-    refused = at(kiwi, run).run_process("serve", "--host", "0.0.0.0", "--port", "0", expect=2)
+    refused = at(kiwi, run).run_forked("serve", "--host", "0.0.0.0", "--port", "0", expect=2)
     assert "0.0.0.0 can be reached from other machines, and there is no token" in refused.stderr
     assert "kiwi serve token new" in refused.stderr
 
@@ -395,7 +395,7 @@ def test_ui_starts_a_service_where_none_runs(ready: Kiwi, tmp_path: Path) -> Non
     run.mkdir(mode=0o700)
     user = at(ready, run, KIWI_PORT="0")
     try:
-        address = user.run_process("ui", "--no-browser").stdout.strip()
+        address = user.run_forked("ui", "--no-browser").stdout.strip()
         assert httpx.get(address).status_code == 303
     finally:
         user.run("serve", "--stop", expect=None)

@@ -22,7 +22,6 @@ from kiwi_rag.http import web
 from kiwi_rag.http.access import LOGIN, TokenFile
 from kiwi_rag.http.api import Api
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.commands import Commands
 from kiwi_rag.http.server import Service
 from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.local_service import COMMAND, SESSION, SIGN_IN, STOP
@@ -86,7 +85,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
 def table(user: Kiwi) -> list[RouteCase]:
     """Every path and method that the service has."""
     context = ServerContext(Services.open(user.environment(), user.cwd))
-    service = Service(Commands(Mock()), math.inf, api := Api(context), TokenFile(Path("none")))
+    service = Service(Mock(), math.inf, api := Api(context), TokenFile(Path("none")))
     service.add(web.routes(context, Workspaces(context, Apps())), web.refuse)
     found: list[RouteCase] = []
     for route in service._app.routes:

@@ -15,10 +15,10 @@ from starlette.testclient import TestClient
 from kiwi_rag.errors import StoreBusy, StoreFull
 from kiwi_rag.http import web
 from kiwi_rag.http.web import index_runs
-from kiwi_rag.http.web.first_steps import FirstSteps
+from kiwi_rag.http.web.home import Home
 from kiwi_rag.http.web.page import Done, Form, Notes, confirm
 from kiwi_rag.http.web.search import Results, Search
-from kiwi_rag.http.web.sources import Sources
+from kiwi_rag.http.web.workspaces import Sources
 
 
 def client(run: Any) -> TestClient:
@@ -64,7 +64,7 @@ def test_cancel_leads_back_to_the_page_of_the_form(came_from: str, back: str) ->
 
 def test_an_index_whose_run_has_not_ended_is_a_step_to_do(tmp_path: Path) -> None:
     app: Any = SimpleNamespace(user_dir=tmp_path, keys_dir=tmp_path / "keys", trust=SimpleNamespace(by_key={}))
-    first_steps = FirstSteps(SimpleNamespace(app=app))  # type: ignore[arg-type]
+    home = Home(SimpleNamespace(app=app), None)  # type: ignore[arg-type]
     for row, result in (
         ({"run": "begun", "complete": False}, ""),
         ({"run": "complete", "complete": False}, ""),
@@ -72,7 +72,7 @@ def test_an_index_whose_run_has_not_ended_is_a_step_to_do(tmp_path: Path) -> Non
         ({"run": "complete", "complete": True}, "/docs"),
         ({"error": {}}, ""),
     ):
-        assert {step.name: step.result for step in first_steps.steps([{"root": "/docs", **row}])}["index"] == result
+        assert {step.name: step.result for step in home.steps([{"root": "/docs", **row}])}["index"] == result
 
 
 def test_a_run_that_ends_meanwhile_is_shown_with_the_state_after_it(
@@ -95,12 +95,12 @@ def test_a_run_that_ends_meanwhile_is_shown_with_the_state_after_it(
 
     monkeypatch.setattr(index_runs, "workspace_rows", rows)
     monkeypatch.setattr(index_runs, "cache_state", end)
-    page = asyncio.run(index_runs.Indexing(context, Any, Any).show_runs(Any))  # type: ignore[arg-type]
+    page = asyncio.run(index_runs.Indexing(context, Any).show_runs(Any))  # type: ignore[arg-type]
     assert page.values["rows"][-1] == "done"
 
 
 def test_nothing_is_asked_that_would_be_refused() -> None:
-    context: Any = SimpleNamespace(jobs=SimpleNamespace(running=SimpleNamespace(name="index /docs")))
+    context: Any = SimpleNamespace(app=None, jobs=SimpleNamespace(running=SimpleNamespace(name="index /docs")))
     with pytest.raises(StoreBusy, match="a job is running: index /docs"):
         asyncio.run(Sources(context, Any).delete(Form("root=/docs")))  # type: ignore[arg-type]
 

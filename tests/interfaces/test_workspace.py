@@ -7,11 +7,13 @@ import shutil
 import sqlite3
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interfaces.conftest import Kiwi
+from tests.embedding_server import EmbeddingServer, vectors_of
+from tests.interfaces.conftest import Kiwi, with_server
 from tests.shared import ROOT
 
 DATA = ROOT / "tests/data/workspace"
@@ -19,14 +21,15 @@ NASTY = ROOT / "tests/data/workspace-nasty"
 
 
 @pytest.fixture(scope="module")
-def estate(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
-    """A user with the example workspace, indexed."""
+def estate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
+    """A user with the example workspace, indexed, whose vectors say nothing of what the texts mean."""
     folder = tmp_path_factory.mktemp("estate")
     (folder / "home").mkdir()
     shutil.copytree(DATA, folder / "estate")
-    user = Kiwi(folder / "home", folder / "estate")
-    user.run("workspace", "index")
-    return user
+    with EmbeddingServer(vectors_of) as server:
+        user = with_server(Kiwi(folder / "home", folder / "estate"), server)
+        user.run("workspace", "index")
+        yield user
 
 
 def test_a_second_run_encodes_nothing(estate: Kiwi):

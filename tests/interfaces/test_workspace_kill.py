@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from kiwi_rag.ingest import GROUP
+from tests.embedding_server import HeldServer, vectors_of
 from tests.examples import KILLS
-from tests.interfaces.conftest import Kiwi
+from tests.interfaces.conftest import Kiwi, with_server
 from tests.interfaces.kill_loop import SEED, KillLoop, seconds_of
 
 
@@ -73,24 +75,31 @@ def is_in_second_stage(stats: Mapping[str, Any]) -> bool:
 
 @pytest.mark.parametrize("is_due", [is_in_first_stage, is_in_second_stage])
 def test_kill_9_in_either_stage_of_an_index_run(kiwi: Kiwi, is_due):
-    chance = random.Random(SEED)
-    for _ in range(-(-KILLS // 3)):  # in the second stage a round encodes hundreds of texts
-        run = chance.random()  # new texts, whose vectors the cache does not have
-        for n in range(600):
-            (kiwi.cwd / f"{n}.md").write_text(f"# Buoy {n}\n\n" + f"Buoy {n} of run {run} blinks in fog. " * 20)
-        shutil.rmtree(kiwi.cwd / ".ai", ignore_errors=True)
-        process = kiwi.start("--quiet", "workspace", "index")
-        while not is_due(kiwi.json("workspace", "stats")):
-            assert process.poll() is None, "the run is over before it can be killed"
-            time.sleep(0.01)
-        process.kill()
-        process.communicate()
-        stopped = kiwi.json("workspace", "stats")
-        for n in range(60, 600):  # which need not all be encoded now
-            (kiwi.cwd / f"{n}.md").unlink()
-        assert stopped["complete"] is False
-        report = kiwi.json("workspace", "index")
-        assert (report["failed"], report["complete"]) == ([], True)
-        stats = kiwi.json("workspace", "stats")
-        assert (stats["documents"], stats["embedded"], stats["problems"]) == (60, 1, [])
-        assert held(kiwi) == fresh(kiwi)
+    for run in range(-(-KILLS // 3)):
+        with HeldServer(vectors_of) as server:
+            kiwi = with_server(kiwi, server)
+            kill_when(kiwi, is_due, run)
+            server.released.set()
+            for n in range(2 * GROUP, 600):  # which need not all be encoded now
+                (kiwi.cwd / f"{n}.md").unlink()
+            report = kiwi.json("workspace", "index")
+            assert (report["failed"], report["complete"]) == ([], True)
+            stats = kiwi.json("workspace", "stats")
+            assert (stats["documents"], stats["embedded"], stats["problems"]) == (2 * GROUP, 1, [])
+            assert held(kiwi) == fresh(kiwi)
+
+
+def kill_when(kiwi: Kiwi, is_due: Callable[[Mapping[str, Any]], bool], run: int) -> None:
+    """Index 600 documents, a group of which the server embeds before it holds the run, and kill that once it is due."""
+    for n in range(600):
+        path = kiwi.cwd / (f"{n}/README.md" if n < GROUP else f"{n}.md")  # a README is embedded before others
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"# Buoy {n}\n\nBuoy {n} of run {run} is {'lit' if n < GROUP else 'held by a chain'}.\n")
+    shutil.rmtree(kiwi.cwd / ".ai", ignore_errors=True)
+    process = kiwi.start("--quiet", "workspace", "index")
+    while not is_due(kiwi.json("workspace", "stats")):
+        assert process.poll() is None, "the run is over before it can be killed"
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert kiwi.json("workspace", "stats")["complete"] is False

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.interfaces.conftest import Kiwi
+from kiwi_rag.ingest import GROUP
+from tests.embedding_server import HeldServer, vectors_of
+from tests.interfaces.conftest import Kiwi, with_server
 from tests.interfaces.mcp_server import StrictClient, connected
+from tests.sql.shelves import SmallModel
 
 TOOLS = {"workspace_search", "workspace_index_stats", "search_markdown", "reindex_documents", "update_files"}
 
@@ -162,21 +165,24 @@ async def test_a_folder_means_the_files_below_and_a_path_that_leads_nowhere_is_t
 
 
 async def test_a_job_can_be_asked_about_and_cancelled(repository: Kiwi) -> None:
-    run = secrets.token_hex(4)  # new texts: vectors that an earlier run left in the cache would end the job at once
-    for n in range(250):
-        text = "\n\n".join(
-            f"Section {run}.{n}.{part}: bollard {n * 7 + part} holds {part} tons of pull." for part in range(6)
-        )
-        (repository.cwd / f"docs/{n}.md").write_text(f"# Bollard {n}\n\n{text}\n")
-    (repository.cwd / "docs/ledger.md").write_text("# Ledger\n\nThe harbourmaster keeps the ledger in a safe.\n")
+    for n in range(GROUP):
+        (repository.cwd / f"docs/{n}").mkdir()
+        (repository.cwd / f"docs/{n}/README.md").write_text(f"# Bollard {n}\n\nBollard {n} holds {n} tons of pull.\n")
+    (repository.cwd / "docs/ledger.md").write_text("# Ledger\n\nThe ledger is held by the harbourmaster.\n")
+    with HeldServer(SmallModel().encode) as server:
+        await cancel_a_job(with_server(repository, server), server)
+
+
+async def cancel_a_job(repository: Kiwi, server: HeldServer) -> None:
     async with connected(repository, "--toolsets", "documents") as client:
-        started = (await client.call_tool("reindex_documents", {"wait_seconds": 0})).structured_content
+        ask = partial(client.call_tool, "reindex_documents")
+        started = (await ask({"wait_seconds": 0})).structured_content
         assert started["state"] == "running"
-        for _ in range(100):
-            asked = await client.call_tool("reindex_documents", {"job": started["job"], "wait_seconds": 0.2})
-            if asked.structured_content["unit"] == "passages" and asked.structured_content["done"]:
-                break
-            await asyncio.sleep(0.1)
+        job = {"job": started["job"], "wait_seconds": 0.05}
+        while (asked := await ask(job)).structured_content["unit"] != "passages" or not asked.structured_content[
+            "done"
+        ]:
+            pass
         assert 0 < asked.structured_content["done"] < asked.structured_content["total"]
         assert "All files are found by words" in asked.content[0].text
         early = await client.call_tool("search_markdown", {"query": "who keeps the ledger of the harbourmaster"})
@@ -184,25 +190,27 @@ async def test_a_job_can_be_asked_about_and_cancelled(repository: Kiwi) -> None:
         assert 0 < early.structured_content["embedded"] < 1
         assert not early.structured_content["complete"]
         assert "vectors for " in early.content[0].text
-        ended = await client.call_tool("reindex_documents", {"job": started["job"], "cancel": True})
-        if ended.structured_content["state"] == "running":  # a slow machine: what is being encoded has to end first
-            assert "was cancelled but has not ended yet" in ended.content[0].text
-            ended = await client.call_tool("reindex_documents", {"job": started["job"], "wait_seconds": 60})
-        assert ended.structured_content["state"] == "cancelled"
-        unknown = await client.call_tool("reindex_documents", {"job": "none"})
+        cancelling = asyncio.create_task(ask({"job": started["job"], "cancel": True}))
+        while "was cancelled but has not ended yet" not in (asked := await ask(job)).content[0].text:
+            assert asked.structured_content["state"] == "running"
+        server.released.set()
+        assert (await cancelling).structured_content["state"] == "cancelled"
+        unknown = await ask({"job": "none"})
         assert unknown.is_error and "there is no job" in unknown.content[0].text
     stats = repository.json("workspace", "stats")
-    assert (stats["documents"], stats["complete"]) == (253, False)
-    for n in range(10, 250):  # which need not all be encoded now
-        (repository.cwd / f"docs/{n}.md").unlink()
+    assert (stats["documents"], stats["complete"]) == (GROUP + 3, False)
     report = repository.json("workspace", "index")
-    assert (report["unchanged"], report["indexed"], report["complete"]) == (13, [], True)
+    assert (report["unchanged"], report["indexed"], report["complete"]) == (GROUP + 3, [], True)
     assert repository.json("workspace", "stats")["embedded"] == 1
 
 
 async def test_a_second_run_joins_the_first_and_other_work_has_to_wait(repository: Kiwi) -> None:
-    for n in range(200):
-        (repository.cwd / f"docs/{n}.md").write_text(f"# Bollard {n}\n\nBollard {n * 7} holds {n} tons of pull.\n")
+    (repository.cwd / "docs/1.md").write_text("# Bollard\n\nThe ship is held by a bollard.\n")
+    with HeldServer(vectors_of) as server:
+        await join_a_job(with_server(repository, server), server)
+
+
+async def join_a_job(repository: Kiwi, server: HeldServer) -> None:
     async with connected(repository, "--toolsets", "workspace,documents") as client:
         first = await client.call_tool("reindex_documents", {"wait_seconds": 0})
         job = first.structured_content["job"]
@@ -213,6 +221,7 @@ async def test_a_second_run_joins_the_first_and_other_work_has_to_wait(repositor
             refused = await client.call_tool(tool, arguments)
             assert refused.is_error
             assert f"job {job} (re-index documents) is running" in refused.content[0].text
+        server.released.set()
         await client.call_tool("reindex_documents", {"job": job, "cancel": True, "wait_seconds": 300})
         done = await client.call_tool("update_files", {"paths": ["docs/1.md"]})
         assert done.structured_content["state"] == "done"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from tests.embedding_server import EmbeddingServer, Failure
-from tests.interfaces.conftest import Kiwi
-
-
-def vectors(texts: Sequence[str]) -> list[list[int]]:
-    return [[byte + 1 for byte in hashlib.sha384(text.encode()).digest() * 8] for text in texts]
+from tests.embedding_server import EmbeddingServer, Failure, vectors_of
+from tests.interfaces.conftest import Kiwi, with_server
 
 
 def answer(vector: object) -> bytes:
@@ -32,23 +26,20 @@ FAILURES = {
 
 @pytest.fixture
 def server() -> Iterator[EmbeddingServer]:
-    with EmbeddingServer(vectors) as running:
+    with EmbeddingServer(vectors_of) as running:
         yield running
 
 
 @pytest.fixture
-def remote(kiwi: Kiwi, server: EmbeddingServer, tmp_path: Path) -> Kiwi:
-    kiwi.extra |= {
-        "KIWI_CACHE_DIR": str(tmp_path / "cache"), "KIWI_EMBEDDING_PROVIDER": "openai",
-        "KIWI_EMBEDDING_BASE_URL": f"{server.url}/v1", "KIWI_EMBEDDING_MODEL": "some-model",
-        "KIWI_EMBEDDING_API_KEY": "sk-nobody-may-see-this",
-    }  # fmt: skip
+def remote(kiwi: Kiwi, server: EmbeddingServer) -> Kiwi:
+    kiwi = with_server(kiwi, server)
     for name in ("a", "b"):
         (kiwi.cwd / f"{name}.md").write_text(f"# {name}\n\nWhat stands in {name}.\n")
     kiwi.run("workspace", "index")
     return kiwi
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_server_that_fails_costs_vectors_alone_and_the_next_run_makes_them(
     remote: Kiwi, server: EmbeddingServer, failure: str

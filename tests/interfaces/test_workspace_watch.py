@@ -117,7 +117,8 @@ def test_it_outlives_the_deletion_of_its_root(repository: Kiwi, tmp_path: Path):
         wait_until(lambda: repository.json("workspace", "stats")["embedded"] == 1)  # it writes below the root
         shutil.copytree(repository.cwd / "docs", tmp_path / "kept/docs")
         (tmp_path / "kept/docs/new.md").write_text("# New\n\nAfter the flood.\n")
-        shutil.rmtree(repository.cwd)
+        repository.cwd.rename(tmp_path / "deleted")  # at once: a run that meets half of it pauses before the next
+        shutil.rmtree(tmp_path / "deleted")
         wait_until(lambda: any("does not exist; waiting for it" in line for line in watch.notices))
         (tmp_path / "kept").rename(repository.cwd)  # with all its files, so that one run finds them
         assert set(watch.next("indexed")["indexed"]) == {"docs/a.md", "docs/new.md"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.model import ItemRef, ItemType, Passage, SearchResult
-from kiwi_rag.usecases.library_docs import Chunk, page_of
+from kiwi_rag.usecases.library import Chunk, page_of
 from kiwi_rag.wordpieces import estimate_tokens
 
 _HIT = SearchResult(

@@ -80,13 +80,13 @@ def _make(directory: Path) -> None:
     server.stop(directory)
 
 
-def make_fast(directory: Path, port: int | None = None) -> str:
+def make_fast(directory: Path) -> str:
     """Start a server for `directory` without the work that protects data from a crash; return its URL."""
     with psycopg.connect(server.start(directory), autocommit=True) as connection:
         for name, value in _FAST.items():
             connection.execute(sql.SQL("alter system set {} = {}").format(sql.Identifier(name), sql.Literal(value)))
     server.stop(directory)
-    return server.start(directory, port=port)
+    return server.start(directory)
 
 
 def url_of(database: str) -> str:

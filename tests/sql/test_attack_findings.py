@@ -7,8 +7,7 @@ import base64
 import json
 import time
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import psycopg
@@ -22,6 +21,7 @@ from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import dsse, keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
+from tests.loopback import serving
 from tests.sql.databases import ADA, processor_limit
 from tests.sql.publication import published
 from tests.sql.test_private_items import ANN, BEN, bind, index, log_in, publish
@@ -190,17 +190,14 @@ class Endless(BaseHTTPRequestHandler):
 
 async def test_an_api_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "MAX_ROWS", 20)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
-    Thread(target=server.serve_forever, daemon=True).start()
-    store = RegistryVectorStore(SupabaseApi(f"http://127.0.0.1:{server.server_port}", "key"))
-    try:
-        with pytest.raises(RegistryError, match="over 20 rows"):
-            async with asyncio.timeout(60):
-                await store.list(Filters())
-    finally:
-        await store.close()
-        server.shutdown()
-        server.server_close()
+    with serving(Endless) as url:
+        store = RegistryVectorStore(SupabaseApi(url, "key"))
+        try:
+            with pytest.raises(RegistryError, match="over 20 rows"):
+                async with asyncio.timeout(60):
+                    await store.list(Filters())
+        finally:
+            await store.close()
 
 
 IMPOSSIBLE_WORDS = {

@@ -13,6 +13,7 @@ import pytest
 
 from kiwi_rag.registry import server
 from kiwi_rag.registry.migrate import migrate
+from tests.once import copy_of_cluster, made_once
 from tests.sql.databases import database, make_fast, template
 from tests.supabase.cli import HOSTED, Cluster, Supabase
 from tests.supabase.postgrest import PostgRest, project
@@ -61,8 +62,14 @@ def _listening() -> Iterator[Cluster]:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             port = held.getsockname()[1]
-        yield Cluster(Path(folder), make_fast(Path(folder), port), port)
+        copy_of_cluster(made_once("plain", _make_plain) / "data", Path(folder, "data"))
+        yield Cluster(Path(folder), server.start(Path(folder), port=port), port)
         server.stop(Path(folder))
+
+
+def _make_plain(directory: Path) -> None:
+    make_fast(directory)
+    server.stop(directory)
 
 
 @pytest.fixture(scope="session")

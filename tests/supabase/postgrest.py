@@ -9,13 +9,12 @@ it out, as some who run PostgREST themselves do.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -23,6 +22,8 @@ import jwt
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+
+from tests.loopback import serving
 
 PUBLISHABLE = "sb_publishable_of-the-tests"
 SECRET_KEY = "sb_secret_of-the-tests"
@@ -245,16 +246,3 @@ def project(database: str, *, gateway: bool = True) -> Iterator[PostgRest]:
     with serving(type("Handler", (_Handler,), {"api": (api := PostgRest(database, gateway))})) as api.url:
         yield api
     api.close()
-
-
-@contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serve `handler` on a free port of loopback; yield the address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()

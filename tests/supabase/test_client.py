@@ -27,9 +27,10 @@ from kiwi_rag.registry.supabase import SupabaseApi
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import FINGERPRINT, REGISTRY, admission, query, records
+from tests.loopback import serving
 from tests.registry_calls import signers
 from tests.sql.databases import ADA
-from tests.supabase.postgrest import LEGACY_ANON, PUBLISHABLE, SECRET_KEY, PostgRest, project, serving, token
+from tests.supabase.postgrest import LEGACY_ANON, PUBLISHABLE, SECRET_KEY, PostgRest, project, token
 
 ALICE, BOB = "6b1f7c1e-0000-4000-8000-00000000000a", "6b1f7c1e-0000-4000-8000-00000000000b"
 

@@ -15,8 +15,8 @@ import pytest
 from kiwi_rag.answers import chat
 from kiwi_rag.answers.chat import MAX_TOKENS, ChatModel, ChatReply
 from kiwi_rag.consent import Consents
-from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
+from kiwi_rag.endpoint import Endpoint
 from kiwi_rag.errors import ChatError, ConsentRequired, UsageError
 from tests.chat_server import ChatServer
 from tests.embedding_server import Failure

@@ -11,7 +11,7 @@ import pytest
 
 from kiwi_rag.consent import ASK, PURPOSES, Consents
 from kiwi_rag.embedding.factory import ServerOptions, load_provider
-from kiwi_rag.errors import ConfigError, ConsentRequired, UsageError
+from kiwi_rag.errors import ConfigError, ConsentRequired, NotFound, UsageError
 from kiwi_rag.services import Services
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import begin_run
@@ -144,7 +144,7 @@ def test_a_file_that_holds_something_else_allows_nothing(user: Consented, text: 
     with pytest.raises(ConfigError, match=r"consent\.json"):
         user.consents().require("a", "chat")
     with pytest.raises(ConfigError):
-        user.consents().change("a")
+        user.consents().change("a.example")
     assert user.path.read_text() == text
 
 
@@ -162,12 +162,43 @@ def test_a_file_of_others_or_behind_a_link_allows_nothing(user: Consented, tmp_p
 
 
 @pytest.mark.parametrize(
-    "host", ["https://api.example", "api.example/v1", "api.example:443", "", "a b", "a,b", "-x", "ä.example"]
+    "host",
+    [
+        "https://api.example",
+        "api.example/v1",
+        "api.example:443",
+        "",
+        "a b",
+        "a,b",
+        "-x",
+        "ä.example",
+        "openai",
+        "gpu-1",
+    ],
 )
 def test_what_is_no_host_is_refused(user: Consented, host: str) -> None:
-    with pytest.raises(UsageError, match="not the name of a host"):
+    with pytest.raises(UsageError, match="not the name of a host") as caught:
         user.consents().change(host)
+    assert "as api.openai.com" in caught.value.hint
     assert not user.path.exists()
+
+
+def test_a_host_in_the_local_network_is_one_word_and_needs_a_purpose(user: Consented) -> None:
+    with pytest.raises(ConsentRequired) as caught:
+        user.consents().require("gpu-1", "chat")
+    assert caught.value.hint == "kiwi consent allow gpu-1 --purpose chat"
+    user.consents().change("gpu-1", ["chat"])
+    user.consents().require("gpu-1", "chat")
+    user.consents().change("gpu-1", allowed=False)
+
+
+@pytest.mark.parametrize(("host", "purposes"), [("other.example", []), (HOST, ["store"])])
+def test_what_is_not_allowed_cannot_be_revoked(user: Consented, host: str, purposes: list[str]) -> None:
+    user.consents().change(HOST, ["chat"])
+    with pytest.raises(NotFound, match=f"{host} is not allowed for .*store, so nothing was revoked") as caught:
+        user.consents().change(host, purposes, allowed=False)
+    assert caught.value.hint.startswith("kiwi consent list")
+    assert user.outcomes == [("chat", "consent given")]
 
 
 def test_a_remote_model_asks_before_it_gets_a_text(user: Consented, tmp_path: Path) -> None:

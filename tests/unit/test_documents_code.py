@@ -98,9 +98,9 @@ def test_signs_alone_are_text_with_a_warning_that_says_why(form: str) -> None:
 
 DEEP = {
     "types": "class A {\n" * size(3_000) + "}\n" * size(3_000),
-    "parentheses": "(" * size(30_000),
-    "braces": "{" * size(30_000),
-    "type-arguments": "a<" * size(30_000),
+    "parentheses": "(" * size(30_000, 15),
+    "braces": "{" * size(30_000, 15),
+    "type-arguments": "a<" * size(30_000, 15),
     "comments": "/*" * size(10_000),
     "quotes": '"' * 10_000,
 }

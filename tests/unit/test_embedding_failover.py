@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kiwi_rag.embedding.cache import CachedEmbeddingProvider
-from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.factory import (
     PROBE,
     FailoverEmbeddingProvider,
@@ -21,6 +20,7 @@ from kiwi_rag.embedding.factory import (
     remote_providers,
 )
 from kiwi_rag.embedding.remote import Breaker, OllamaEmbeddingProvider, OpenAIEmbeddingProvider, RemoteEmbeddingProvider
+from kiwi_rag.endpoint import Endpoint
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused, UsageError
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.unit.test_embedding_remote import digests

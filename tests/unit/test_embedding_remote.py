@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.remote import (
     Breaker,
     OllamaEmbeddingProvider,
@@ -32,6 +31,7 @@ from kiwi_rag.embedding.remote import (
     truncate,
 )
 from kiwi_rag.embedding.usage import UsageLog
+from kiwi_rag.endpoint import Endpoint
 from kiwi_rag.errors import (
     AnswerMalformed,
     EmbeddingError,
@@ -42,6 +42,7 @@ from kiwi_rag.errors import (
     TextsRefused,
     UsageError,
 )
+from kiwi_rag.registry import supabase
 from tests.embedding_server import EmbeddingServer, Failure
 
 KEY = "sk-this-is-no-real-key"
@@ -484,6 +485,20 @@ def test_an_answer_that_trickles_through_tls_is_not_waited_for(
     answer = b'HTTP/1.0 200 OK\r\n\r\n{"embeddings": [[1, 2, 3, 4, 5, 6, 7, 8]]}'
     with speaking(lambda connection: connection.sendall(answer), context) as url:
         assert len(OllamaEmbeddingProvider(Endpoint(url, retries=0), "m", 8).encode(["x"])) == 1
+
+
+async def test_a_registry_behind_an_api_is_trusted_as_a_model_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def inspect(_response: object) -> None: ...
+
+    path = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    with speaking(lambda connection: connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n"), context) as url:
+        async with supabase._http_client(inspect) as client:
+            assert (await client.get(url)).status_code == 200
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31m\u202e\u200b\x9b2J red\r\n\tnext"

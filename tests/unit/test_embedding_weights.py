@@ -8,10 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from kiwi_rag.embedding.weights import (
 from kiwi_rag.errors import ModelUnavailable
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.services import Services
+from tests.loopback import serving
 
 PACKAGE = weights.package_folder()
 pytestmark = [
@@ -228,11 +228,8 @@ def hub_files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hub_url(tmp_path: Path, hub_files: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(tmp_path / "www")))
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(partial(_Quiet, directory=str(tmp_path / "www"))) as address:
+        yield address
 
 
 @pytest.mark.usefixtures("no_package")

@@ -20,9 +20,8 @@ from kiwi_rag import local_service as protocol
 from kiwi_rag.errors import ConsentRequired, KiwiError
 from kiwi_rag.http.access import TokenFile
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.commands import ACCEPTED, CallerRequest, Commands
 from kiwi_rag.http.lock import is_running, listening
-from kiwi_rag.http.server import Service
+from kiwi_rag.http.server import ACCEPTED, CallerRequest, Service
 from kiwi_rag.local_service import Declined, autostart, client
 from kiwi_rag.services import Services
 
@@ -62,7 +61,7 @@ class NoApi:
 def running(folder: Path, idle_seconds: float = math.inf, work: Echo | None = None, api: NoApi | None = None):
     """A service in a thread, which is told to stop at the end."""
     with listening(folder) as line:
-        service = Service(Commands(work or Echo()), idle_seconds, api or NoApi(), TokenFile(folder / "tokens.json"))
+        service = Service(work or Echo(), idle_seconds, api or NoApi(), TokenFile(folder / "tokens.json"))
         thread = threading.Thread(target=lambda: asyncio.run(service.serve([line])))
         thread.start()
         try:

@@ -9,7 +9,9 @@ import pytest
 from kiwi_rag.errors import NotFound, SourceUnreadable
 from kiwi_rag.sources.library import discover
 from kiwi_rag.sources.library.discover import CODE, EXAMPLE, INCLUDED, PAGE, LibrarySource, role_of, select
+from kiwi_rag.sources.library.record import Library
 from kiwi_rag.sources.source import SyncReport
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.storage.safe_open import read_below
 from tests.unit.test_library_records import library
 
@@ -64,10 +66,14 @@ def test_code_is_chosen_only_when_asked_for() -> None:
     assert list(select(["a/b.py", "README.md"], code=True)) == ["a/b.py", "README.md"]
 
 
+def source_of(one: Library, max_bytes: int) -> LibrarySource:
+    return LibrarySource(WorkspaceConfig(one.root, one.name), max_bytes, one)
+
+
 def found(root: Path, paths: list[str] | None = None, **others: object) -> list[str]:
     report = SyncReport()
     one = library(root=root, **others)
-    listed = [file.path for file in LibrarySource.of(one, 1 << 20).find(paths, [], report)]
+    listed = [file.path for file in source_of(one, 1 << 20).find(paths, [], report)]
     assert not report.failed
     return listed
 
@@ -115,7 +121,7 @@ def test_a_link_out_of_the_folder_is_reported(root: Path, tmp_path_factory: pyte
     secret.write_text("x")
     (root / "docs/link.md").symlink_to(secret)
     report = SyncReport()
-    paths = [file.path for file in LibrarySource.of(library(root=root), 1 << 20).find(None, [], report)]
+    paths = [file.path for file in source_of(library(root=root), 1 << 20).find(None, [], report)]
     assert "docs/link.md" not in paths and list(report.failed) == ["docs/link.md"]
 
 
@@ -141,5 +147,5 @@ def test_the_commit_is_of_a_users_folder_alone(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git/HEAD").write_text(f"{commit}\n")
     (tmp_path / "docs").mkdir()
-    assert LibrarySource.of(library(root=tmp_path / "docs"), 1).commit == commit
-    assert LibrarySource.of(library(root=tmp_path / "docs", origin="npm:vite"), 1).commit == ""
+    assert source_of(library(root=tmp_path / "docs"), 1).commit == commit
+    assert source_of(library(root=tmp_path / "docs", origin="npm:vite"), 1).commit == ""

@@ -5,24 +5,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kiwi_rag.errors import ArchiveRefused, ConfigError, DownloadFailed, NotFound, UsageError
-from kiwi_rag.sources.library import download as downloads
-from kiwi_rag.sources.library.download import download
-from kiwi_rag.sources.library.package import Package
+from kiwi_rag.errors import ArchiveRefused, ConfigError, DownloadFailed, NotFound
+from kiwi_rag.sources.library import archive as downloads
+from kiwi_rag.sources.library.archive import download
+from kiwi_rag.sources.library.package import Package, parse_origin
+from tests.loopback import serving
 from tests.unit.test_library_packages import archive
 
 INFO = (
     "Metadata-Version: 2.1\nName: Fast-API\nVersion: {}\nProject-URL: Repository, https://github.com/fast/api\n\nText"
 )
+
+
+def ignored(_total: int) -> Callable[[int], None]:
+    return lambda _count: None
 
 
 class Index:
@@ -64,9 +68,11 @@ class Index:
 
     @contextmanager
     def download(self, origin: str, **others: Any) -> Iterator[tuple[Package, Path]]:
-        env = {"npm_config_registry": f"{self.address}/npm/", "PIP_INDEX_URL": f"{self.address}/simple"}
-        with download(origin, **({"allow": self.allow, "env": env} | others)) as found:
-            yield found
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("npm_config_registry", f"{self.address}/npm/")
+            patched.setenv("PIP_INDEX_URL", f"{self.address}/simple")
+            with download(*parse_origin(origin), **({"allow": self.allow, "progress": ignored} | others)) as found:
+                yield found
 
 
 @pytest.fixture
@@ -92,12 +98,8 @@ def serving_index(folder: Path) -> Iterator[Index]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    shown.address = f"http://127.0.0.1:{server.server_port}"
-    yield shown
-    server.shutdown()
-    server.server_close()
+    with serving(Handler) as shown.address:
+        yield shown
 
 
 def test_an_npm_archive_is_found_checked_and_removed_again(index: Index) -> None:
@@ -141,8 +143,11 @@ def test_another_version_is_never_taken_instead(index: Index) -> None:
     ):
         pass
     for origin in ("pypi:fast-api", "pypi:fast-api@2.0"):
-        with pytest.raises(NotFound, match=r"no source archive of 2\.0; its newest versions are 2\.0, 1\.0"):
-            index.download(origin).__enter__()
+        with (
+            pytest.raises(NotFound, match=r"no source archive of 2\.0; its newest versions are 2\.0, 1\.0"),
+            index.download(origin),
+        ):
+            pass
     index.pypi("fast_api-1.0.tar.gz", inside="1.1")
     with pytest.raises(ArchiveRefused, match=r"is of version 1\.1, and not 1\.0"), index.download("pypi:fast-api"):
         pass
@@ -217,12 +222,13 @@ def test_a_server_that_fails_is_not_an_empty_one(index: Index, monkeypatch: pyte
     index.put("/npm/vite/latest", b"", 503)
     with pytest.raises(DownloadFailed, match="answers 503"), index.download("npm:vite"):
         pass
-    env = {"npm_config_registry": "http://user:secret@127.0.0.1:9"}
-    with pytest.raises(DownloadFailed, match=r"cannot be reached \(ConnectError\)") as error:
-        index.download("npm:vite", env=env).__enter__()
-    assert "secret" not in error.value.message
-    with pytest.raises(UsageError, match="is no package"), index.download("docs"):
+    index.address = "http://user:secret@127.0.0.1:9"
+    with (
+        pytest.raises(DownloadFailed, match=r"cannot be reached \(ConnectError\)") as error,
+        index.download("npm:vite"),
+    ):
         pass
+    assert "secret" not in error.value.message
 
 
 def test_too_large_answers_are_not_read_to_their_end(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,10 +286,10 @@ def test_an_index_elsewhere_cannot_name_an_archive_on_this_machine(
 
     original = downloads._client
     monkeypatch.setattr(downloads, "_client", client)
-    env = {"npm_config_registry": "https://index.example"}
+    monkeypatch.setenv("npm_config_registry", "https://index.example")
     with (
         pytest.raises(DownloadFailed, match=reason),
-        download("npm:vite", allow=lambda *_: None, env=env),
+        download("npm", "vite", "", allow=lambda *_: None, progress=ignored),
     ):
         pass
     assert calls == ["https://index.example/vite/latest"]

@@ -8,14 +8,14 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kiwi_rag.errors import ArchiveRefused, NotFound, SourceUnreadable, UsageError
-from kiwi_rag.sources.library import unpack as unpacking
+from kiwi_rag.sources.library import archive as unpacking
 from kiwi_rag.sources.library.package import Package, locate, npm_package, repository_id
-from kiwi_rag.sources.library.record import LibraryRecords
-from kiwi_rag.sources.library.unpack import unpack
+from kiwi_rag.sources.library.record import Library, LibraryRecords
 from kiwi_rag.usecases.library import Addition
 
 
@@ -47,7 +47,7 @@ def test_an_npm_package_is_found_from_a_folder_below(tmp_path: Path) -> None:
     (tmp_path / "src/deep").mkdir(parents=True)
     found = locate("npm:vite", tmp_path / "src/deep")
     assert (found.origin, found.version, found.id, found.title) == ("npm:vite", "7.0.0", "/vitejs/vite", "vite")
-    library = found.library(LibraryRecords(tmp_path / "libraries"))
+    library = library_of(found, LibraryRecords(tmp_path / "libraries"))
     assert library.canonical == "/vitejs/vite@7.0.0" and library.aliases == ("vite",)
     assert library.root == tmp_path / "libraries" / library.name
 
@@ -56,11 +56,11 @@ def test_a_package_does_not_replace_another_one_of_the_same_id(tmp_path: Path) -
     npm(tmp_path, repository="a/vite")
     pypi(tmp_path, version="7.0.0")
     records = LibraryRecords(tmp_path / "libraries")
-    first = locate("npm:vite", tmp_path).library(records)
+    first = library_of(locate("npm:vite", tmp_path), records)
     records.write(first)
-    assert locate("npm:vite", tmp_path).library(records).canonical == first.canonical
+    assert library_of(locate("npm:vite", tmp_path), records).canonical == first.canonical
     with pytest.raises(UsageError, match=r"/a/vite@7\.0\.0 is there already") as error:
-        locate("pypi:fast-api", tmp_path).library(records, id="/a/vite")
+        library_of(locate("pypi:fast-api", tmp_path), records, id="/a/vite")
     assert error.value.hint.endswith("kiwi library remove /a/vite@7.0.0")
 
 
@@ -74,10 +74,8 @@ def test_pnpm_keeps_packages_in_a_folder_of_their_own(tmp_path: Path) -> None:
 
 def test_a_version_that_is_not_installed_is_not_replaced(tmp_path: Path) -> None:
     npm(tmp_path)
-    with pytest.raises(NotFound, match=r"npm:vite@6.0.0 is not installed .*; installed is 7.0.0"):
-        locate("npm:vite@6.0.0", tmp_path)
-    with pytest.raises(NotFound, match="npm:other is not installed"):
-        locate("npm:other", tmp_path)
+    assert locate("npm:vite@6.0.0", tmp_path) is None
+    assert locate("npm:other", tmp_path) is None
 
 
 def test_a_python_package_is_found_in_the_projects_environment(tmp_path: Path) -> None:
@@ -96,8 +94,7 @@ def test_the_active_environment_counts_where_the_project_has_none(
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "elsewhere/.venv"))
     assert locate("pypi:fast-api", tmp_path).id == "/pypi/fast-api"
     monkeypatch.delenv("VIRTUAL_ENV")
-    with pytest.raises(NotFound):
-        locate("pypi:fast-api", tmp_path)
+    assert locate("pypi:fast-api", tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -148,9 +145,9 @@ def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
     assert (bare.id, bare.version, bare.title) == ("/local/my-docs", "", "my-docs")
     records = LibraryRecords(tmp_path / "libraries")
     with pytest.raises(UsageError, match="which version") as error:
-        bare.library(records)
+        library_of(bare, records)
     assert error.value.hint == "name it: --version 1.0.0"
-    given = bare.library(records, version="v2.0", id="/Acme/Docs", include=["guide"], code=True)
+    given = library_of(bare, records, version="v2.0", id="/Acme/Docs", include=("guide",), code=True)
     assert (given.canonical, given.root, given.include) == ("/acme/docs@2.0", folder.resolve(), ("guide",))
     (folder / "pyproject.toml").write_text('[project]\nname = "acme"\nversion = "1.2"\n')
     (folder / ".git").mkdir()
@@ -167,6 +164,16 @@ def test_a_folder_says_what_it_is(tmp_path: Path) -> None:
 # --- what is unpacked
 
 
+def unpack(
+    package: Package, target: Path, path: Path | None = None, *, include: tuple[str, ...] = (), code: bool = False
+) -> None:
+    unpacking.unpack(package, Library("/a/b", "1.0", "", (), package.origin, target, include, code), path)
+
+
+def library_of(package: Package, records: LibraryRecords, **others: Any) -> Library:
+    return Addition("", Path(), **others).library_of(package, records)
+
+
 def files_in(folder: Path) -> dict[str, str]:
     return {file.relative_to(folder).as_posix(): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
@@ -174,7 +181,7 @@ def files_in(folder: Path) -> dict[str, str]:
 def test_the_documentation_of_an_installed_package_is_copied(tmp_path: Path) -> None:
     pypi(tmp_path)
     package, target = locate("pypi:fast-api", tmp_path), tmp_path / "target"
-    assert len(unpack(package, target)) == 2
+    unpack(package, target)
     assert files_in(target) == {"README.md": "# Fast API\n", "fast_api/docs/a.md": "# A\n"}
     unpack(package, target, code=True)
     assert "fast_api/core.py" in files_in(target)
@@ -216,7 +223,7 @@ def test_an_archive_gives_its_documentation_alone(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     (target / "old.md").write_text("of the version before")
-    assert unpack(PACKAGE, target, path) == {"README.md": 3, "docs/x.md": 1}
+    unpack(PACKAGE, target, path)
     assert files_in(target) == {"README.md": "# A", "docs/x.md": "X"}
 
 
@@ -225,7 +232,31 @@ def test_a_package_without_documentation_is_no_empty_library(tmp_path: Path) -> 
     with pytest.raises(NotFound, match=r"npm:a@1\.0\.0 has no documentation"):
         unpack(PACKAGE, tmp_path / "target", path)
     assert not (tmp_path / "target").exists()
-    assert list(unpack(PACKAGE, tmp_path / "target", path, include=["website"])) == ["website/a.txt"]
+    with pytest.raises(NotFound, match="no documentation in guide"):
+        unpack(
+            PACKAGE,
+            tmp_path / "target",
+            path,
+            include=(
+                "website",
+                "guide",
+            ),
+        )
+    unpack(PACKAGE, tmp_path / "target", path, include=("website",))
+    assert files_in(tmp_path / "target") == {"website/a.txt": "A"}
+
+
+def test_a_folder_of_documentation_that_is_missing_makes_no_library(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    libraries = SimpleNamespace(records=LibraryRecords(tmp_path / "libraries"))
+    wanted = Addition("mine", tmp_path, version="1.0", include=("guide",))
+    with pytest.raises(NotFound, match="has no folder guide") as error:
+        wanted.save(libraries, lambda *_: None, lambda _: lambda _: None)  # type: ignore[arg-type]
+    assert "--docs docs/guide" in error.value.hint
+    pypi(tmp_path)
+    with pytest.raises(NotFound, match="no documentation in guide"):  # not the description in its metadata alone
+        unpack(locate("pypi:fast-api", tmp_path), tmp_path / "target", include=("guide",))
+    assert libraries.records.list() == ([], [])
 
 
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
@@ -314,7 +345,8 @@ def test_metadata_that_cannot_be_parsed_is_named(tmp_path: Path, file: str, data
 
 def test_without_a_list_of_its_files_a_package_has_none_of_the_folder_it_shares(tmp_path: Path) -> None:
     next(pypi(tmp_path).glob("*.dist-info")).joinpath("RECORD").unlink()
-    assert set(unpack(locate("pypi:fast-api", tmp_path), tmp_path / "out")) == {"README.md"}
+    unpack(locate("pypi:fast-api", tmp_path), tmp_path / "out")
+    assert set(files_in(tmp_path / "out")) == {"README.md"}
 
 
 def test_an_archive_of_too_many_entries_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kiwi_rag.errors import NoSuchLibrary, SourceUnreadable, UsageError, VersionNotIndexed
-from kiwi_rag.sources.library import locks
-from kiwi_rag.sources.library.locks import find_pin
+from kiwi_rag.sources.library import versions
 from kiwi_rag.sources.library.record import Library
-from kiwi_rag.sources.library.versions import newest_first, rank, resolve
+from kiwi_rag.sources.library.versions import PARSERS, find_pin, newest_first, rank, resolve
 from tests.examples import examples
 
 
@@ -40,66 +39,66 @@ def test_the_newest_is_first_and_a_prerelease_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "version", "expected"),
+    ("query", "expected"),
     [
-        ("/vitejs/vite", "", "10.0.0"),
-        ("/VITEJS/Vite", "latest", "10.0.0"),
-        ("/vitejs/vite@5.0.0", "", "5.0.0"),
-        ("/vitejs/vite/v5.0.0", "", "5.0.0"),
-        ("/vitejs/vite/5.x", "", "5.4.11"),
-        ("vite", "^5.0", "5.4.11"),
-        ("vite@6.0.0", "6.0.0", "6.0.0"),
-        ("npm:vite@5.0.0", "", "5.0.0"),
-        ("vite", "5.x", "5.4.11"),
-        ("vite", ">=5 <6", "5.4.11"),
-        ("vite", ">=5,<6.0.0", "5.4.11"),
-        ("vite", "~5.0.0", "5.0.0"),
-        ("vite", "5.0.0 || 6.x", "6.0.0"),
-        ("vite", "*", "10.0.0"),
-        ("vite", "7.0.0-beta.2", "7.0.0-beta.2"),
-        ("vite", "^7.0.0-beta.1", "7.0.0-beta.2"),
-        ("django", "~=5.2", "5.2.19"),
-        ("django", "==5.2.*", "5.2.19"),
-        ("django", "<5", "4.2"),
-        ("django", "4.2.0", "4.2"),
-        ("django", "^5.2.1", "5.2.19"),
-        ("pypi:django", "5.2.x", "5.2.19"),
-        ("Django", ">=6.0a1", "6.0a1"),
+        ("/vitejs/vite", "10.0.0"),
+        ("/VITEJS/Vite@latest", "10.0.0"),
+        ("/vitejs/vite@5.0.0", "5.0.0"),
+        ("/vitejs/vite/v5.0.0", "5.0.0"),
+        ("/vitejs/vite/5.x", "5.4.11"),
+        ("vite@^5.0", "5.4.11"),
+        ("vite@6.0.0", "6.0.0"),
+        ("npm:vite@5.0.0", "5.0.0"),
+        ("vite@5.x", "5.4.11"),
+        ("vite@>=5 <6", "5.4.11"),
+        ("vite@>=5,<6.0.0", "5.4.11"),
+        ("vite@~5.0.0", "5.0.0"),
+        ("vite@5.0.0 || 6.x", "6.0.0"),
+        ("vite@*", "10.0.0"),
+        ("vite@7.0.0-beta.2", "7.0.0-beta.2"),
+        ("vite@^7.0.0-beta.1", "7.0.0-beta.2"),
+        ("django@~=5.2", "5.2.19"),
+        ("django@==5.2.*", "5.2.19"),
+        ("django@<5", "4.2"),
+        ("django@4.2.0", "4.2"),
+        ("django@^5.2.1", "5.2.19"),
+        ("pypi:django@5.2.x", "5.2.19"),
+        ("Django@>=6.0a1", "6.0a1"),
     ],
 )
-def test_a_version_or_a_range_gives_one_library(query: str, version: str, expected: str) -> None:
-    found = resolve(ALL, query, version)
+def test_a_version_or_a_range_gives_one_library(query: str, expected: str) -> None:
+    found = resolve(ALL, query)
     assert (found.library.version, found.notice) == (expected, "")
 
 
 @pytest.mark.parametrize(
-    ("query", "version"),
+    "query",
     [
         *(
-            ("vite", version)
+            f"vite@{version}"
             for version in ("5", "5.4", "7.0.0", "^8", ">=11", "nonsense", "9" * 300, "^7", "5.0.0.0", ",", "||", "-")
         ),
-        *(("django", version) for version in ("5.2", "5", "~=7.0", "6.0", "6.x", ">=6", "5.2.190", "==", "^")),
-        ("/vitejs/vite@4.0.0", ""),
-        ("vite@4.0.0", ""),
+        *(f"django@{version}" for version in ("5.2", "5", "~=7.0", "6.0", "6.x", ">=6", "5.2.190", "==", "^")),
+        "/vitejs/vite@4.0.0",
+        "vite@4.0.0",
     ],
 )
-def test_never_another_version_silently(query: str, version: str) -> None:
+def test_never_another_version_silently(query: str) -> None:
     with pytest.raises(VersionNotIndexed) as error:
-        resolve(ALL, query, version)
+        resolve(ALL, query)
     there = "10.0.0, 6.0.0, 5.4.11, 5.0.0, 7.0.0-beta.2" if "vite" in query else "5.2.19, 5.2.9, 4.2, 6.0a1"
     assert error.value.message.endswith(f"there are {there}")
 
 
 def test_the_way_out_is_a_command() -> None:
     with pytest.raises(VersionNotIndexed) as missing:
-        resolve(ALL, "vite", "7.0.0")
+        resolve(ALL, "vite@7.0.0")
     assert missing.value.hint.endswith(": kiwi library add npm:vite@7.0.0")
     with pytest.raises(VersionNotIndexed) as partial:
-        resolve(ALL, "vite", "5")
+        resolve(ALL, "vite@5")
     assert partial.value.hint == "5.x means any of them; all: kiwi library list"
     with pytest.raises(VersionNotIndexed) as none_of_them:
-        resolve(ALL, "vite", "4")
+        resolve(ALL, "vite@4")
     assert none_of_them.value.hint == "kiwi library list"
     with pytest.raises(NoSuchLibrary) as unknown:
         resolve(ALL, "/vitejs/vitest")
@@ -130,8 +129,6 @@ def test_one_alias_of_two_libraries_is_not_guessed() -> None:
     with pytest.raises(UsageError, match="/other/vite, /vitejs/vite"):
         resolve(two, "vite")
     assert resolve(two, "/other/vite").library.version == "1.0.0"
-    with pytest.raises(UsageError, match="another version"):
-        resolve(two, "/vitejs/vite@5.0.0", "6.0.0")
 
 
 def test_names_that_are_nearly_right_are_ranked() -> None:
@@ -213,7 +210,7 @@ def test_a_lock_file_names_the_version(
 ) -> None:
     (tmp_path / file).write_text(text)
     pin = find_pin(tmp_path / "src/main.x", {package})
-    assert pin and (pin.version, pin.file) == (version, tmp_path / file)
+    assert pin == (tmp_path / file, version)
     assert find_pin(tmp_path / "src/main.x", {(package[0], "other")}) is None
     assert find_pin(tmp_path / "src/main.x", {("cargo", package[1])}) is None
 
@@ -222,7 +219,7 @@ def test_a_lock_file_names_the_version(
 def test_the_folder_of_a_file_decides_between_two_versions(tmp_path: Path, file: str, text: str) -> None:
     (tmp_path / file).write_text(text)
     versions = [find_pin(tmp_path / path, {("npm", "vite")}) for path in ("a/src/x.ts", "b/x.ts", "x.ts", "ab/x.ts")]
-    assert [pin and pin.version for pin in versions] == ["6.0.0", "5.0.0", "5.0.0", "5.0.0"]
+    assert [pin and pin[1] for pin in versions] == ["6.0.0", "5.0.0", "5.0.0", "5.0.0"]
 
 
 def test_the_nearest_lock_file_counts_up_to_the_root_of_the_repository(tmp_path: Path) -> None:
@@ -231,23 +228,23 @@ def test_the_nearest_lock_file_counts_up_to_the_root_of_the_repository(tmp_path:
     (tmp_path / "repo/app").mkdir()
     assert find_pin(tmp_path / "repo/app/x.py", {("pypi", "django")}) is None
     (tmp_path / "repo/requirements.txt").write_text("django==4.2\n")
-    assert find_pin(tmp_path / "repo/app/x.py", {("pypi", "django")}).version == "4.2"  # type: ignore[union-attr]
+    assert find_pin(tmp_path / "repo/app/x.py", {("pypi", "django")})[1] == "4.2"  # type: ignore[index]
     (tmp_path / "repo/app/uv.lock").write_text(UV)
-    assert find_pin(tmp_path / "repo/app/x.py", {("pypi", "django")}).version == "5.2.9"  # type: ignore[union-attr]
+    assert find_pin(tmp_path / "repo/app/x.py", {("pypi", "django")})[1] == "5.2.9"  # type: ignore[index]
 
 
 def test_the_locked_version_is_preferred_if_it_is_indexed(tmp_path: Path) -> None:
     (tmp_path / "package-lock.json").write_text(PACKAGE_LOCK_3)
-    found = resolve(ALL, "vite", "", tmp_path / "x.ts")
+    found = resolve(ALL, "vite", tmp_path / "x.ts")
     assert (found.library.version, found.notice) == ("5.0.0", "")
-    assert resolve(ALL, "vite", "6.0.0", tmp_path / "x.ts").library.version == "6.0.0"
-    assert resolve(ALL, "django", "", tmp_path / "x.ts").library.version == "5.2.19"
+    assert resolve(ALL, "vite@6.0.0", tmp_path / "x.ts").library.version == "6.0.0"
+    assert resolve(ALL, "django", tmp_path / "x.ts").library.version == "5.2.19"
 
 
 def test_a_locked_version_that_is_not_indexed_is_always_told(tmp_path: Path) -> None:
     (tmp_path / "package-lock.json").write_text(PACKAGE_LOCK_3.replace("5.0.0", "5.1.0"))
-    for version, expected in (("", "10.0.0"), ("6.0.0", "6.0.0"), ("^5", "5.4.11")):
-        found = resolve(ALL, "vite", version, tmp_path / "x.ts")
+    for query, expected in (("vite", "10.0.0"), ("vite@6.0.0", "6.0.0"), ("vite@^5", "5.4.11")):
+        found = resolve(ALL, query, tmp_path / "x.ts")
         assert found.library.version == expected
         assert "/vitejs/vite@5.1.0" in found.notice and f"/vitejs/vite@{expected}" in found.notice
         assert found.notice.endswith("; add it: kiwi library add npm:vite@5.1.0")
@@ -256,7 +253,7 @@ def test_a_locked_version_that_is_not_indexed_is_always_told(tmp_path: Path) -> 
 def test_the_aliases_of_a_users_folder_are_looked_for_in_any_lock_file(tmp_path: Path) -> None:
     mine = [Library("/x/boot", version, "Boot", ("boot",), "path", Path("/tmp")) for version in ("3.2.1", "4.0")]
     (tmp_path / "pom.xml").write_text(POM)
-    assert resolve(mine, "boot", "", tmp_path / "X.java").library.version == "3.2.1"
+    assert resolve(mine, "boot", tmp_path / "X.java").library.version == "3.2.1"
     with pytest.raises(NoSuchLibrary):
         resolve(mine, "path")
 
@@ -273,7 +270,7 @@ def test_a_hostile_lock_file_is_named(tmp_path: Path, file: str, text: str) -> N
     (tmp_path / file).write_text(text)
     with pytest.raises(SourceUnreadable, match=file):
         find_pin(tmp_path / "x", {("npm", "vite"), ("", "vite")})
-    found = resolve(VITE, "vite", "", tmp_path / "x") if file != "pom.xml" else None
+    found = resolve(VITE, "vite", tmp_path / "x") if file != "pom.xml" else None
     assert found is None or (found.library.version == "10.0.0" and file in found.notice)
 
 
@@ -284,7 +281,7 @@ _OWN_POM = (
 
 
 def test_a_property_does_not_grow_when_it_is_replaced() -> None:
-    version = locks.PARSERS["pom.xml"][1](_OWN_POM.format("1" * (1 << 20), "${p}" * 200), "boot", PurePosixPath("a"))
+    version = PARSERS["pom.xml"][1](_OWN_POM.format("1" * (1 << 20), "${p}" * 200), "boot", PurePosixPath("a"))
     assert len(version or "") < 100_000
 
 
@@ -304,7 +301,7 @@ def test_a_lock_file_is_read_in_bounded_time(tmp_path: Path, file: str, text: st
 
 
 def test_a_lock_file_that_is_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "MAX_BYTES", 100)
+    monkeypatch.setattr(versions, "MAX_BYTES", 100)
     (tmp_path / "uv.lock").write_text(UV * 10)
     with pytest.raises(SourceUnreadable, match="is over"):
         find_pin(tmp_path, {("pypi", "django")})
@@ -318,10 +315,11 @@ _PARTS = st.sampled_from(
 
 
 @examples(150)
-@given(st.lists(_PARTS | st.text(max_size=8), max_size=25).map("".join), st.sampled_from(sorted(locks.PARSERS)))
+@given(st.lists(_PARTS | st.text(max_size=8), max_size=25).map("".join), st.sampled_from(sorted(PARSERS)))
 def test_no_lock_file_crashes_its_reader(text: str, file: str) -> None:
+    data = text.encode("utf-8", "replace")
     for name in ("vite", "django", "@a/b"):
         with pytest.MonkeyPatch.context() as patched, suppress(SourceUnreadable):
-            patched.setattr(locks, "read_optional", lambda path, size: text.encode("utf-8", "replace"))
-            version = locks.read_version(Path(file), name, PurePosixPath("a/b.ts"), locks.PARSERS[file][1])
-            assert version is None or version.isprintable()
+            patched.setattr(versions, "read_optional", lambda path, _: data if path.name == file else None)
+            pin = find_pin(Path("/a/b.ts"), {(PARSERS[file][0], name)})
+            assert pin is None or pin[1].isprintable()

@@ -28,7 +28,7 @@ async def address(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.4)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         config = uvicorn.Config(
-            addresses._RequireToken(answer, ""), http=limits.HeadTimeout, lifespan="off", log_config=None
+            addresses.require_token(answer, ""), http=limits.HeadTimeout, lifespan="off", log_config=None
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -61,7 +61,7 @@ async def test_a_body_that_never_ends_is_no_request_and_a_whole_one_is(address: 
 def test_hosts_are_checked_wherever_it_is_known_what_it_is_called(
     host: str, names: tuple[str, ...], checked: bool
 ) -> None:
-    security = addresses.ListenAddress(host, 0, "t" * 16, names).security()
+    security = addresses.security(host, names)
     assert security.enable_dns_rebinding_protection is checked
     assert set(names) <= set(security.allowed_hosts)
 
@@ -69,7 +69,7 @@ def test_hosts_are_checked_wherever_it_is_known_what_it_is_called(
 def test_a_connection_sends_each_part_of_an_answer_at_once() -> None:
     """Without TCP_NODELAY each answer took 40 ms more: asyncio sets it on sockets of some makers alone."""
     with (
-        addresses.ListenAddress("127.0.0.1", 0, "", ()).listen() as listening,
+        addresses.listen("127.0.0.1", 0) as listening,
         socket.create_connection(listening.getsockname()),
         listening.accept()[0] as accepted,
     ):

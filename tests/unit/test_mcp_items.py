@@ -33,7 +33,7 @@ def test_kiwis_own_reason_to_refuse_a_publication_is_not_marked() -> None:
 
 
 async def test_the_state_of_a_tier_is_marked_as_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def collect(_app: Any, service: Any) -> dict[str, Any]:
+    async def collect(_app: Any) -> dict[str, Any]:
         return {
             "tiers": [{"tier": "registry", "state": "failed", "problems": HOSTILE}],
             "model": {"provider": "onnx", "name": "m", "fingerprint": "", "place": "", "problem": ""},
@@ -48,7 +48,6 @@ async def test_the_state_of_a_tier_is_marked_as_data(monkeypatch: pytest.MonkeyP
         pass
 
     monkeypatch.setattr(items, "collect_status", collect)
-    monkeypatch.setattr(items.client, "state", lambda _folder: {"state": "not running"})
     context: Any = SimpleNamespace(app=None, allow_write=False)
     result = await items.kiwi_status.run(context, {}, report)
     assert result.text.count(HOSTILE) == 2

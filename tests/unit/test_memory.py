@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -30,9 +31,11 @@ from kiwi_rag.errors import (
     StoreFull,
     UsageError,
 )
-from kiwi_rag.model import Exchange, SearchQuery, sha256_hex
+from kiwi_rag.model import Exchange, ItemType, SearchQuery, sha256_hex
 from kiwi_rag.model.exchanges import id_of, mark_recalled, without_recalled
 from kiwi_rag.services.memory import Memory
+from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.trust import Signer
 from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection, SessionSummary
 from kiwi_rag.storage import sqlite
 from kiwi_rag.usecases.memory import MemoryQuery, get_context, search_memory
@@ -341,6 +344,27 @@ async def test_an_interrupted_forgetting_is_finished_by_the_next_process(tmp_pat
     assert files_with(tmp_path, "herons") == []
 
 
+@pytest.mark.parametrize("together", [False, True])
+async def test_what_is_forgotten_while_it_is_indexed_does_not_stay_in_the_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    async with opened_memory(tmp_path) as memory, opened_memory(tmp_path) as other:
+        await memory.add(exchange(0))
+        encode = WordsProvider.encode
+
+        def forget(self: WordsProvider, texts: Sequence[str]) -> Sequence[np.ndarray]:
+            if any("herons" in text for text in texts):
+                other.table.begin_forgetting(Selection(ids=("e1",)))
+                other.table.finish_forgetting(["e1"])
+            return encode(self, texts)
+
+        monkeypatch.setattr(WordsProvider, "encode", forget)
+        one = exchange(1, "herons nest")
+        await (memory.add_all([one]) if together else memory.add(one))
+        assert (await memory.tier.store.status()).items == 1
+    assert files_with(tmp_path, "herons") == []
+
+
 async def test_an_exchange_that_was_stored_but_not_indexed_is_found_by_the_next_process(tmp_path: Path) -> None:
     async with opened_memory(tmp_path) as memory:
         await memory.add(exchange(1))
@@ -514,6 +538,8 @@ async def test_a_full_disk_leaves_nothing_half_stored_or_half_forgotten(tmp_path
 
 
 async def _fill_the_disk(disk: Path) -> None:
+    blocker = disk / "blocker"
+    blocker.write_bytes(bytes(700_000))
     stored: list[str] = []
     async with opened_memory(disk) as memory:
         with pytest.raises(StoreFull):
@@ -521,10 +547,6 @@ async def _fill_the_disk(disk: Path) -> None:
                 await memory.add(exchange(number, assistant=f"{number} filler " * 300))
                 stored.append(f"e{number}")
         assert len(stored) > 3
-    blocker = disk / "blocker"
-    with suppress(OSError), blocker.open("wb", buffering=0) as file:  # what is left of the disk
-        while file.write(b"x" * 4096):
-            pass
     async with opened_memory(disk) as memory:
         with suppress(StoreFull):
             await memory.forget(Selection(ids=("e1",)))
@@ -535,6 +557,22 @@ async def _fill_the_disk(disk: Path) -> None:
         await memory.forget(Selection(ids=("e1", "e2")))
         assert {one.id for one in memory.table.select(Selection())} == {*stored} - {"e1", "e2"}
         assert (await memory.tier.store.status()).items == len(stored) - 2
+
+
+async def test_a_named_store_holds_the_index_and_forgets_it(tmp_path: Path) -> None:
+    pytest.importorskip("qdrant_client")
+    secret = "correct horse battery"
+    named = {"KIWI_MEMORY_STORE": "qdrant", "KIWI_QDRANT_URL": str(tmp_path / "q"), "KIWI_KEY_PASSPHRASE": secret}
+    async with opened_memory(tmp_path, **named) as memory:
+        key = keys.generate("ada")
+        keys.save(key, memory._app.keys_dir, secret)
+        signer = Signer("ada", key.public_key, types=(ItemType.DOCUMENT,))
+        trust_file.save(memory._app.user_trust, trust_file.load(memory._app.user_trust).with_signer(signer))
+        await memory.add(exchange(1, "herons nest"))
+        assert (await memory.add_all([exchange(2), exchange(3)])).new == ["e2", "e3"]
+        assert (await ids_of(memory, "herons nest"))[0] == "e1"
+        await memory.forget(Selection(ids=("e1",)))
+        assert set(await ids_of(memory, "herons nest")) == {"e2", "e3"}
 
 
 async def test_writing_while_another_searches_disturbs_neither(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import runpy
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -213,3 +214,9 @@ async def test_the_specified_processor_and_filter_work_over_the_store(
     names: dict[str, Any] = {"store": store, "current_session": "now"}
     exec(f"async def search():\n{body}\n    return results", names)
     assert [one.document.id for one in await names["search"]()] == ["e1"]
+
+
+def test_the_example_finds_what_it_stored(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(Path(__file__).parents[2] / "examples/memory.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert shown.count("Port 5433") == 2 and shown.count("<recalled-memory") == 2 and "herons" not in shown

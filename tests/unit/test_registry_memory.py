@@ -166,7 +166,8 @@ def _write(folder: str, who: int) -> None:
 
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     """Also at the very start, when each finds that there is no file yet."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # once for all of them
     processes = [context.Process(target=_write, args=(str(tmp_path), who)) for who in range(4)]
     for process in processes:
         process.start()

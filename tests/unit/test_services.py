@@ -10,7 +10,7 @@ import pytest
 
 from kiwi_rag.errors import ConfigError, ConsentRequired, MissingExtra
 from kiwi_rag.services import Services
-from kiwi_rag.services.remote import store_hosts
+from kiwi_rag.services.documents import store_hosts
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer

@@ -16,9 +16,9 @@ import pytest
 
 from kiwi_rag import render
 from kiwi_rag.cli.setup import first_day
-from kiwi_rag.embedding.endpoint import Endpoint
 from kiwi_rag.embedding.remote import OpenAIEmbeddingProvider
 from kiwi_rag.embedding.usage import OLDER_FILES, RemoteCall, UsageLog, parse_prices, percentile, usage_rows
+from kiwi_rag.endpoint import Endpoint
 from kiwi_rag.errors import EmbeddingError, TextsRefused, UsageError
 from kiwi_rag.telemetry import begin_run
 from tests.embedding_server import EmbeddingServer, Failure

@@ -12,14 +12,14 @@ import pytest
 
 from kiwi_rag.errors import SourceUnreadable, StoreBusy, UsageError
 from kiwi_rag.http.apps import Apps
-from kiwi_rag.http.web import render_part, workspaces
+from kiwi_rag.http.web import workspaces
 from kiwi_rag.http.web.index_runs import Indexing, estimate_cost, what_leaves
 from kiwi_rag.http.web.page import Form
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.jobs import Jobs
 from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.index_history import read_history, recorded_run
+from kiwi_rag.usecases.status import read_history, recorded_run
 
 REMOTE = {"KIWI_EMBEDDING_PROVIDER": "openai", "KIWI_EMBEDDING_BASE_URL": "https://embed.example/v1"}
 OLLAMA = {"KIWI_EMBEDDING_PROVIDER": "ollama", "KIWI_EMBEDDING_MODEL": "nomic-embed-text"}
@@ -62,8 +62,9 @@ def test_what_leaves_the_machine_and_its_cost(
 async def test_nothing_is_added_without_consent(folder: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in REMOTE.items():
         monkeypatch.setenv(name, value)
-    context = SimpleNamespace(jobs=Jobs(), workspace=SimpleNamespace(config=SimpleNamespace(root=folder)))
-    section = Indexing(context, None, None)  # type: ignore[arg-type]
+    root = SimpleNamespace(config=SimpleNamespace(root=folder))
+    context = SimpleNamespace(app=None, jobs=Jobs(), workspace=root)
+    section = Indexing(context, None)  # type: ignore[arg-type]
     request = SimpleNamespace(query_params={"chosen": str(folder)})
     found = (await section.show_folder(request)).values  # type: ignore[arg-type]
     assert (
@@ -144,7 +145,7 @@ async def test_a_run_is_watched_and_stopped(tmp_path: Path):
     app = SimpleNamespace(user_dir=tmp_path)
     root = SimpleNamespace(config=Hanging.config)
     context: Any = SimpleNamespace(jobs=Jobs(), workspace=root, writing=asyncio.Lock(), app=app)
-    section = Indexing(context, None, render_part)  # type: ignore[arg-type]
+    section = Indexing(context, None)  # type: ignore[arg-type]
     job = context.jobs.start("index /srv/notes", index_work(context, Hanging()))  # type: ignore[arg-type]
     while not job.total:
         await asyncio.sleep(0)

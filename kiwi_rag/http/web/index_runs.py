@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -20,22 +20,19 @@ from kiwi_rag.config import LOCAL_PROVIDERS, process_environment
 from kiwi_rag.consent import PURPOSES, is_local
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog, parse_prices
 from kiwi_rag.errors import UsageError
-from kiwi_rag.http.folders import allowed_roots, check_folder, folders_below
-from kiwi_rag.http.libraries import addition_work, parse_addition
-from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
-from kiwi_rag.http.web.sources import contents, workspace_rows
-from kiwi_rag.http.web.workspaces import Workspaces
-from kiwi_rag.mcp.context import ServerContext, require_idle
+from kiwi_rag.http.libraries import addition_work, allowed_roots, check_folder, folders_below, parse_addition
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm, render_part
+from kiwi_rag.http.web.workspaces import contents, workspace_rows
+from kiwi_rag.mcp.context import require_idle
 from kiwi_rag.mcp.jobs import STEP_SECONDS, wait
 from kiwi_rag.mcp.workspace import index_work
 from kiwi_rag.services import Services
-from kiwi_rag.services.remote import store_hosts
+from kiwi_rag.services.documents import store_hosts
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.library.discover import INCLUDED, select
 from kiwi_rag.sources.workspace.config import write_name
 from kiwi_rag.sources.workspace.source import walk
-from kiwi_rag.usecases.index_history import read_history
-from kiwi_rag.usecases.status import cache_state, model_state
+from kiwi_rag.usecases.status import cache_state, model_state, read_history
 
 SHOWN_RUNS = 100
 MAX_FILES = 50_000
@@ -47,26 +44,9 @@ _SAMPLE = "A release that fails its health check is rolled back to the version b
 
 
 class Indexing(PageGroup):
-    """The pages of indexing: a folder is added, and runs are started, watched and stopped.
+    """The pages of indexing: a folder is added, and runs are started, watched and stopped."""
 
-    Parameters
-    ----------
-    context
-        The services that the pages use.
-    workspaces
-        The user's workspaces.
-    render
-        Returns a template with its values as text, for the events.
-    """
-
-    def __init__(self, context: ServerContext, workspaces: Workspaces, render: Callable[..., str]) -> None:
-        self._context, self._workspaces, self._render = context, workspaces, render
-        self._roots = allowed_roots(context)
-        self._rate = 0.0
-        self.pages = {"/add": self.show_folder, "/indexing": self.show_runs}
-        adding = {"/add": self.add, "/add/library": self.add_library}
-        self.actions = {**adding, "/indexing/run": self.run, "/indexing/stop": self.stop}
-        self.streams = {"/indexing/events": self.events}
+    _rate = 0.0
 
     async def show_folder(self, request: Request) -> Page:
         """Show the folders below one, or what was found in the one that was chosen."""
@@ -74,10 +54,10 @@ class Indexing(PageGroup):
             return Page("add_library.html", await self._found_library(origin))
         if chosen := request.query_params.get("chosen", ""):
             return Page("add_found.html", await self._found(chosen))
-        given = request.query_params.get("folder", "")
-        here = check_folder(given, self._roots) if given else None
-        folders = await asyncio.to_thread(folders_below, here, self._roots) if here else self._roots
-        return Page("add.html", {"here": here, "roots": self._roots, "folders": folders})
+        given, roots = request.query_params.get("folder", ""), allowed_roots(self._context)
+        here = check_folder(given, roots) if given else None
+        folders = await asyncio.to_thread(folders_below, here, roots) if here else roots
+        return Page("add.html", {"here": here, "roots": roots, "folders": folders})
 
     async def _found_library(self, origin: str) -> Mapping[str, Any]:
         addition = parse_addition(self._context, {"origin": origin})
@@ -85,14 +65,14 @@ class Indexing(PageGroup):
         folder = package.folder if package and not hosts else None
         found = await asyncio.to_thread(survey, folder, is_library=True) if folder else {}
         about = {"origin": addition.origin, "package": package, "folder": folder}
-        return {**about, **await self._estimated(self._context.app, found, hosts)}
+        return {**about, **await self._estimated(self._app, found, hosts)}
 
     async def add_library(self, form: Form) -> Done:
         """Add a folder or a package as a library, and start to index it."""
         require_idle(self._context)
         lists = {"include": form.get("include", "").split(), "code": form.get("code") == "yes"}
         addition = parse_addition(self._context, {"origin": "", **form, **lists})
-        note_consent(self._context.app, form, (await asyncio.to_thread(addition.locate))[1])
+        note_consent(self._app, form, (await asyncio.to_thread(addition.locate))[1])
         self._context.jobs.start(f"add {addition.origin}", addition_work(self._context, addition))
         return Done("/indexing", f"{addition.origin} is being added as a library and indexed.")
 
@@ -127,7 +107,7 @@ class Indexing(PageGroup):
         """Return how many passages a second the model embeds on this machine, measured once."""
         if not self._rate:
             await self._context.warm()
-            embed, texts = self._context.app.embed.uncached, [f"{number}. {5 * _SAMPLE}" for number in range(8)]
+            embed, texts = self._app.embed.uncached, [f"{number}. {5 * _SAMPLE}" for number in range(8)]
             started = time.monotonic()
             await embed.documents(texts)
             self._rate = len(texts) / (time.monotonic() - started)
@@ -136,7 +116,7 @@ class Indexing(PageGroup):
     @asynccontextmanager
     async def _opened(self, given: str) -> AsyncIterator[tuple[Services, Workspace]]:
         """Yield what a folder's workspace would be."""
-        folder = check_folder(given, self._roots)
+        folder = check_folder(given, allowed_roots(self._context))
         async with Services.open(process_environment(), folder, folder) as app:
             if app.project_dir and app.project_dir.resolve() == app.user_dir.resolve():
                 raise UsageError(f"{folder} holds your own items and cannot be a workspace", hint="choose one below it")
@@ -144,7 +124,7 @@ class Indexing(PageGroup):
 
     async def show_runs(self, _request: Request) -> Page:
         """Show the running or the last run, each workspace, and the history."""
-        app, running = self._context.app, self._context.jobs.running
+        app, running = self._app, self._context.jobs.running
         rows = await workspace_rows(self._context, self._workspaces)
         records = await asyncio.to_thread(lambda: [*islice(read_history(app.user_dir), SHOWN_RUNS)])
         cache = await asyncio.to_thread(cache_state, app)
@@ -180,10 +160,13 @@ class Indexing(PageGroup):
 
     async def _events(self) -> AsyncIterator[str]:
         while job := self._context.jobs.running:
-            text = self._render("run.html", {"job": job})
-            yield "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+            lines = render_part("run.html", {"job": job}).splitlines()
+            yield "".join(f"data: {line}\n" for line in lines) + "\n"
             await wait(job, STEP_SECONDS)
         yield "event: ended\ndata:\n\n"
+
+    pages: ClassVar = {"/add": show_folder, "/indexing": show_runs, "/indexing/events": events}
+    actions: ClassVar = {"/add": add, "/add/library": add_library, "/indexing/run": run, "/indexing/stop": stop}
 
 
 def survey(root: Path, *, is_library: bool = False) -> Mapping[str, Any]:

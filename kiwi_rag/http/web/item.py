@@ -7,6 +7,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -15,10 +16,8 @@ from kiwi_rag import render
 from kiwi_rag.errors import NotFound, Refused, RegistryError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.search import editor_address
-from kiwi_rag.http.web.workspaces import Workspaces
 from kiwi_rag.ingest.publication import NotPublished
 from kiwi_rag.ingest.sync import Callbacks
-from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.services import Services
@@ -32,20 +31,7 @@ MAX_COMPARED = 20_000
 
 
 class Items(PageGroup):
-    """The page of one item.
-
-    Parameters
-    ----------
-    context
-        The services that the calls use.
-    workspaces
-        The user's workspaces, whose items are shown, too.
-    """
-
-    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
-        self._context, self._app, self._workspaces = context, context.app, workspaces
-        forms = self.index, self.publish, self.yank
-        self.pages, self.actions = {"/item": self.show}, {f"/item/{one.__name__}": one for one in forms}
+    """The page of one item."""
 
     async def show(self, request: Request) -> Page:
         """Show one file of an item, verified again, and how its files differ from those of another version."""
@@ -60,23 +46,16 @@ class Items(PageGroup):
         copies = await items.find_copies(app, ref)
         local = [copy for copy in copies.values() if isinstance(copy, FoundItem) and copy.tier.root]
         is_readable = "registry" in copies and not isinstance(copies["registry"], RegistryError)
+        path = str(Path(stored.path).parent / name) if stored.path else ""
         values = {
-            "found": found,
-            "file": name,
-            "root": root,
-            "editor": editor_address(found.tier.root, str(Path(stored.path).parent / name) if stored.path else "", 1),
-            "lines": _lines(stored.files[name]),
-            "warnings": items.state_warnings(found),
-            "undeclared": await asyncio.to_thread(items.permission_warnings, app, found),
-            "copies": copies,
-            "kept": [(copy, await copy.tier.store.history(ref)) for copy in local],
-            "published": await app.registry_client.item_status(ref) if is_readable else (),
-            "trusted": app.trust.by_key,
+            "found": found, "file": name, "root": root, "lines": _lines(stored.files[name]),
+            "editor": editor_address(found.tier.root, path, 1), "warnings": items.state_warnings(found),
+            "undeclared": await asyncio.to_thread(items.permission_warnings, app, found), "copies": copies,
+            "kept": [(copy, await copy.tier.store.history(ref)) for copy in local], "trusted": app.trust.by_key,
+            "published": await app.registry_client.item_status(ref) if is_readable else (), "other": other,
             "diff": await asyncio.to_thread(_diff, other, found) if other else None,
-            "other": other,
-            "statement": json.loads(stored.envelope.payload),
-            "envelope": dsse.encode(stored.envelope),
-        }
+            "statement": json.loads(stored.envelope.payload), "envelope": dsse.encode(stored.envelope),
+        }  # fmt: skip
         return Page("item.html", values)
 
     async def index(self, form: Form) -> Done:
@@ -101,7 +80,7 @@ class Items(PageGroup):
             [outcome] = [one async for one in (await add.prepare_publication(app)).publish(files)]
         if isinstance(outcome, NotPublished):
             raise outcome.error
-        return Done(f"/item?ref={quote(f'{ref}@registry')}&root={quote(root)}", f"{ref} is published.")
+        return _published(ref, root, f"{ref} is published.")
 
     async def yank(self, form: Form) -> Done:
         """Withdraw the version that the form names from the registry."""
@@ -109,8 +88,14 @@ class Items(PageGroup):
         ref = await registry.find_published(app, form.get("ref", ""))
         confirm(form, registry.yank_question(ref), "Yank it")
         count = await registry.yank(app, ref, form.get("reason", ""))
-        message = f"{ref} was yanked." if count else f"{ref} was yanked already; nothing changed."
-        return Done(f"/item?ref={quote(f'{ref}@registry')}&root={quote(root)}", message)
+        return _published(ref, root, f"{ref} was yanked{'' if count else ' already; nothing changed'}.")
+
+    pages: ClassVar = {"/item": show}
+    actions: ClassVar = {"/item/index": index, "/item/publish": publish, "/item/yank": yank}
+
+
+def _published(ref: object, root: str, message: str) -> Done:
+    return Done(f"/item?ref={quote(f'{ref}@registry')}&root={quote(root)}", message)
 
 
 async def _find(app: Services, text: str) -> FoundItem:

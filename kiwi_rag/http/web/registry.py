@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 
 from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
-from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.mcp.jobs import Job, Work
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.render import counted
@@ -39,23 +38,10 @@ async def _part(rows: Awaitable[Sequence[Any]]) -> Sequence[Any] | KiwiError:
 
 
 class Registry(PageGroup):
-    """The pages of the registry, and what its admin does there.
+    """The pages of the registry, and what its admin does there."""
 
-    Parameters
-    ----------
-    context
-        The services that the calls use, and the jobs of this service.
-    """
-
-    def __init__(self, context: ServerContext) -> None:
-        self._app, self._start_job = context.app, context.jobs.start
-        self._jobs: list[Job] = []
-        self._report = ""  # of the running job: there is one at a time
-        self.pages = {PATH: self.overview, f"{PATH}/jobs": self.jobs, f"{PATH}/audit": self.audit}
-        named = self.start, self.stop, self.index, self.tune, self.enrol, self.trust, self.untrust
-        forms = {one.__name__: one for one in named}
-        withdrawals = {verb: partial(self.withdraw, status) for status, verb in use_case.VERBS.items()}
-        self.actions = {f"{PATH}/{name}": run for name, run in (forms | withdrawals).items()}
+    _jobs: Sequence[Job] = ()
+    _report = ""  # of the running job: there is one at a time
 
     async def overview(self, _request: Request) -> Page:
         """Show the registry's state and, where it answers, its signers and what waits; refusals in any case."""
@@ -143,7 +129,7 @@ class Registry(PageGroup):
         return self._start("tune the registry", work)
 
     def _start(self, name: str, work: Work) -> Done:
-        job, self._report = self._start_job(name, work), ""
+        job, self._report = self._context.jobs.start(name, work), ""
         self._jobs = [job, *self._jobs[:2]]
         return Done(PATH, f"Job {job.id} has begun: {name}.")
 
@@ -173,10 +159,17 @@ class Registry(PageGroup):
             again = "The trust file of this project, which you have pinned, still has it."
         return Done(PATH, f"The key of {signer.principal} was removed from your trust file. {again}")
 
-    async def withdraw(self, status: SignerStatus, form: Form) -> Done:
+    async def withdraw(self, form: Form, status: SignerStatus) -> Done:
         """Retire or revoke a key."""
         signer, _, question = await use_case.plan_withdrawal(self._app, form.get("who", ""), status)
         confirm(form, question, f"{use_case.VERBS[status].capitalize()} it")
         changed = await use_case.withdraw_key(self._app, signer, status, form.get("reason", ""))
         done = f"{use_case.VERBS[status]}d{'' if changed else ' already; nothing changed'}"
         return Done(PATH, f"The key {signer.key_id[:16]}… of {signer.principal} was {done}.")
+
+    pages: ClassVar = {PATH: overview, f"{PATH}/jobs": jobs, f"{PATH}/audit": audit}
+    actions: ClassVar = {
+        **{f"{PATH}/{run.__name__}": run for run in (start, stop, index, tune, enrol, trust, untrust)},
+        f"{PATH}/retire": partial(withdraw, status=SignerStatus.RETIRED),
+        f"{PATH}/revoke": partial(withdraw, status=SignerStatus.COMPROMISED),
+    }

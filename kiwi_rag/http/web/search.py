@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shlex
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from starlette.datastructures import QueryParams
@@ -23,11 +26,10 @@ from starlette.requests import Request
 
 from kiwi_rag import usecases
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.errors import ConsentRequired, KiwiError, NotFound
+from kiwi_rag.errors import ConfigError, ConsentRequired, KiwiError, NotFound
 from kiwi_rag.formats.documents import FILE_TYPES
-from kiwi_rag.http.web.page import KEPT_NOTES, Done, Form, Page, PageGroup, confirm
-from kiwi_rag.http.web.workspaces import Workspaces
-from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.http.web.home import note_choice
+from kiwi_rag.http.web.page import KEPT_NOTES, MARK_BEGIN, MARK_END, Done, Form, Page, PageGroup, confirm
 from kiwi_rag.model import ITEM_TYPES, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.registry import server
 from kiwi_rag.render import agents, hits
@@ -37,8 +39,6 @@ from kiwi_rag.services.workspace import TIER
 from kiwi_rag.telemetry import begin_run
 from kiwi_rag.usecases import ask
 
-MARK_BEGIN, MARK_END = "\x02", "\x03"
-"""Around a match in a line; text that was made safe has no such characters."""
 SNIPPET_COLUMNS = 96
 MAX_LIMIT = 50
 EVERYTHING, WORKSPACES, LIBRARIES = "everything", "workspaces", "libraries"
@@ -124,17 +124,14 @@ class SearchForm:
 
     def search_query(self, ranking: Ranking, kind: str) -> SearchQuery:
         """Return the query; `kind` is the name of the filter that the field ``kind`` stands for."""
-        given = {**self.filters, **({kind: self.kind} if self.kind else {})}
-        filters = usecases.filters_of(given)
+        filters = usecases.filters_of({**self.filters, kind: self.kind})
         return SearchQuery(self.query, filters=filters, limit=ranking.limit, alpha=ranking.alpha)
 
 
 def _number(text: str, least: float, most: float) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if least <= value <= most else None
+    with suppress(ValueError):
+        return value if least <= (value := float(text)) <= most else None
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,26 +149,9 @@ class Results:
 
 
 class Search(PageGroup):
-    """The search page of one service, and the answers of its chat model; the newest are kept in memory.
+    """The search page of one service, and the answers of its chat model; the newest are kept in memory."""
 
-    Parameters
-    ----------
-    context
-        The services that the searches use.
-    workspaces
-        The workspaces whose documents are searched.
-    note_search
-        Called when something is searched.
-    """
-
-    def __init__(
-        self, context: ServerContext, workspaces: Workspaces, note_search: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._app, self._workspaces, self._note_search = context.app, workspaces, note_search
-        self._answers: dict[str, ask.CitedAnswer] = {}
-        self._libraries = context.libraries
-        self.pages = {"/search": self.search, "/answer": self.show_answer}
-        self.actions = {"/answer": self.answer}
+    _answers: Mapping[str, ask.CitedAnswer] = MappingProxyType({})
 
     async def search(self, request: Request) -> Page:
         """Show the hits of a query in items and documents."""
@@ -180,10 +160,12 @@ class Search(PageGroup):
         default = Ranking(alpha, min(max(settings.limit, 1), MAX_LIMIT))
         form = SearchForm.read(request.query_params, default, (*SOURCES, WORKSPACES, LIBRARIES, *roots))
         if form.query:
-            await self._note_search()
+            with suppress(ConfigError):  # a search does not fail because of it
+                await asyncio.to_thread(note_choice, self._app.user_dir, "searched")
         columns = (await while_connected(request, self._columns(form)) or []) if form.query else []
         values = {"form": form, "columns": columns, "facets": _facets(columns), "filters": FILTERS, "roots": roots}
-        values |= {"libraries": await asyncio.to_thread(self._libraries.all), "answers": bool(settings.chat_provider)}
+        libraries = await asyncio.to_thread(self._context.libraries.all)
+        values |= {"libraries": libraries, "answers": bool(settings.chat_provider)}
         choices = {"sources": SOURCES, "item_types": _ITEM_TYPES, "file_types": FILE_TYPES}
         return Page("search.html", {**values, **choices}, part="hits.html")
 
@@ -214,7 +196,8 @@ class Search(PageGroup):
         """Yield the root folders of the workspaces, and the ids of the libraries, whose documents are searched."""
         roots = [] if libraries else map(str, self._workspaces.roots)
         yield from (root for root in roots if scope in (EVERYTHING, WORKSPACES, root))
-        yield from libraries or [one.canonical for one in self._libraries.all() if scope in (EVERYTHING, LIBRARIES)]
+        known = self._context.libraries.all() if not libraries and scope in (EVERYTHING, LIBRARIES) else ()
+        yield from libraries or (one.canonical for one in known)
 
     async def _items(self, form: SearchForm, ranking: Ranking) -> Results:
         app, query = self._app, form.search_query(ranking, "item_type")
@@ -285,16 +268,20 @@ class Search(PageGroup):
             raise NotFound("this answer is no longer kept", hint="ask again on the page Search")
         return Page("answer.html", {"answer": answer, "words": ask.MARKS})
 
-    async def _search_in(self, name: str, query: SearchQuery) -> SearchReply:
-        async with self._workspaces.scope(name) as index:
-            return await index.search(query)
+    pages: ClassVar = {"/search": search, "/answer": show_answer}
+    actions: ClassVar = {"/answer": answer}
 
     async def _answer(self, form: Form) -> ask.CitedAnswer:
         app, scope = self._app, form.get("scope", "") or EVERYTHING
         libraries, searches = form.get("library", "").split()[:_MAX_LIBRARIES], list[ask.Search]()
+
+        async def search_in(name: str, query: SearchQuery) -> SearchReply:
+            async with self._workspaces.scope(name) as index:
+                return await index.search(query)
+
         for name in self._names_in(scope, libraries):
             async with self._workspaces.scope(name) as index:
-                searches += [partial(self._search_in, name)] if index.is_indexed else []
+                searches += [partial(search_in, name)] if index.is_indexed else []
         if not libraries and scope in (EVERYTHING, *SOURCES):
             source = "" if scope == EVERYTHING else scope
             searches.insert(0, partial(usecases.search, app, source=source, limit=ask.LIMIT))
@@ -316,46 +303,36 @@ async def _results(
     roots: Mapping[str, Path | None], notices: Sequence[str] = (),
 ) -> Results:  # fmt: skip
     """Return what a search found, or its error; `roots` is tier → the folder that the paths of its hits are below."""
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+    started = time.monotonic()
     try:
         reply = await search()
     except KiwiError as error:
         return Results(title, notices=notices, error=error.as_dict())
     terms = hits.term_weights(reply)
-    rows = [
-        hits.hit_json(rank, hit) | _shown(hit, reply, terms, form, roots.get(hit.tier))
-        for rank, hit in enumerate(reply.hits, start=1)
-    ]
+    shown = (_shown(hit, reply, terms, form, roots.get(hit.tier)) for hit in reply.hits)
+    rows = [hits.hit_json(*ranked) | more for ranked, more in zip(enumerate(reply.hits, start=1), shown, strict=True)]
     about = [hits.tier_json(tier) for tier in reply.tiers], hits.explanation_json(reply)
-    return Results(title, rows, [*hits.notices(reply), *notices], loop.time() - started, None, *about, reply.close)
+    return Results(title, rows, [*hits.notices(reply), *notices], time.monotonic() - started, None, *about, reply.close)
 
 
 def _shown(
     hit: SearchResult, reply: SearchReply, terms: Mapping[str, float], form: SearchForm, root: Path | None
 ) -> dict[str, Any]:
     """Return what a template shows of one hit beside its JSON."""
+    alone = replace(reply, hits=(hit,), refused=(), corrections={}, close=None)
+    page = agents.documents_page if hit.ref.item_type is ItemType.DOCUMENT else agents.hits_page
     return {
-        "key": (hit.address, hit.passage.ordinal),
-        "ref": str(hit.ref),
-        "place": hits.place(hit),
+        "key": (hit.address, hit.passage.ordinal), "ref": str(hit.ref), "place": hits.place(hit),
         "lines": excerpt(hit.passage.text, terms, SNIPPET_COLUMNS, _mark, hits.titles_of(hit)),
         "editor": editor_address(root, hit.path, hit.passage.start_line),
-        "context": _context(replace(reply, hits=(hit,), refused=(), corrections={}, close=None)),
+        "context": page(alone, 0, 1, _CONTEXT_TOKENS).text,  # as an agent gets it
         "similar": replace(form, query=hit.passage.text[:_SIMILAR], kind="", filters={}).address(),
         "facets": _values_of(hit, root),
-    }
+    }  # fmt: skip
 
 
 def _mark(text: str, role: str) -> str:
     return f"{MARK_BEGIN}{text}{MARK_END}" if role == "match" else text
-
-
-def _context(reply: SearchReply) -> str:
-    """Return one hit as an agent gets it."""
-    if reply.hits[0].ref.item_type is ItemType.DOCUMENT:
-        return agents.documents_page(reply, 0, 1, _CONTEXT_TOKENS, hits.INDEX_COMMAND).text
-    return agents.hits_page(reply, 0, 1, _CONTEXT_TOKENS).text
 
 
 def editor_address(root: Path | None, path: str, line: int) -> str:
@@ -368,20 +345,17 @@ def editor_address(root: Path | None, path: str, line: int) -> str:
 
 def _values_of(hit: SearchResult, root: Path | None) -> dict[str, str]:
     """Return the values of a hit that a search can be narrowed to, by the names of the fields."""
-    about = {name: str(hit.metadata.get(name, "")) for name in ("category", "author", "service", "domain", "file_type")}
-    kind = about.pop("file_type")
+    about = {name: str(hit.metadata.get(name, "")) for name in ("category", "author", "service", "domain")}
     if hit.ref.item_type is ItemType.DOCUMENT:
         folder = hit.path.partition("/")[0] if "/" in hit.path else ""
-        return {**about, "scope": str(root or ""), "kind": kind, "path": folder}
-    namespace = hit.ref.item_id.partition("/")[0]
-    own = {"scope": hit.tier, "kind": hit.ref.item_type.value, "namespace": namespace, "signer": hit.principal}
+        return {**about, "scope": str(root or ""), "kind": str(hit.metadata.get("file_type", "")), "path": folder}
+    own = {"scope": hit.tier, "kind": hit.ref.item_type.value, "namespace": hit.ref.namespace, "signer": hit.principal}
     return {**about, **own}
 
 
 def _facets(columns: Sequence[Sequence[Results]]) -> Mapping[str, Sequence[tuple[str, int]]]:
     """Return what the hits differ in, by the names of the fields: values with the counts of the hits that have them."""
     rows = [row["facets"] for part in columns[0] for row in part.rows] if columns else []
-    counts = {
-        name: Counter(row[name] for row in rows if row.get(name)) for name in ("scope", "library", "kind", *FILTERS)
-    }
+    names = ("scope", "library", "kind", *FILTERS)
+    counts = {name: Counter(row[name] for row in rows if row.get(name)) for name in names}
     return {name: values.most_common(_MAX_VALUES) for name, values in counts.items() if len(values) > 1}

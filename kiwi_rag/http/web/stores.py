@@ -6,12 +6,11 @@ import asyncio
 import shlex
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 
@@ -22,8 +21,6 @@ from kiwi_rag.embedding.cache import CachedEmbeddingProvider
 from kiwi_rag.embedding.usage import usage_rows
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
-from kiwi_rag.http.web.workspaces import Workspaces
-from kiwi_rag.mcp.context import ServerContext
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases import registry, weaviate
@@ -35,37 +32,20 @@ DAYS = 30
 
 
 class Stores(PageGroup):
-    """The page of one service.
-
-    Parameters
-    ----------
-    context
-        The services that the calls use.
-    workspaces
-        The workspaces whose stores are shown.
-    """
-
-    def __init__(self, context: ServerContext, workspaces: Workspaces) -> None:
-        self._app, self._workspaces = context.app, workspaces
-        self.pages = {"/stores": self.show}
-        self.actions = {"/stores/test": self.test, "/stores/weaviate": self.run_weaviate}
+    """The page of one service."""
 
     async def show(self, _request: Request) -> Page:
         """Show the model, its use of the last days, and the stores; starts nothing."""
         app, since = self._app, datetime.now(UTC).date() - timedelta(days=DAYS - 1)
         log = app.settings.cache_path / "usage.jsonl"
         rows = await asyncio.to_thread(usage_rows, log, since)
+        places: list[str | Path] = [*app.source_names("local"), *self._workspaces.roots]
         values = {
-            "model": self._model(),
-            "cache": await asyncio.to_thread(cache_state, app),
-            "usage": [{**row, "cells": render.usage_cells(row)} for row in rows],
-            "since": since.isoformat(),
-            "log": str(log),
-            "stores": await asyncio.gather(*self._stores()),
-            "registry": await self._registry(),
-            "sentence": SENTENCE,
-            "weaviate": shutil.which("docker") is not None or app.settings.workspace_store == "weaviate",
-        }
+            "model": self._model(), "cache": await asyncio.to_thread(cache_state, app), "sentence": SENTENCE,
+            "usage": [{**row, "cells": render.usage_cells(row)} for row in rows], "since": since.isoformat(),
+            "stores": await asyncio.gather(*map(self._state, places)), "registry": await self._registry(),
+            "log": str(log), "weaviate": bool(shutil.which("docker")) or app.settings.workspace_store == "weaviate",
+        }  # fmt: skip
         return Page("stores.html", values)
 
     async def test(self, _form: Form) -> Done:
@@ -73,8 +53,7 @@ class Stores(PageGroup):
         model = self._app.embed.uncached
         started = time.perf_counter()
         (vector,) = await asyncio.to_thread(model.encode, [SENTENCE])
-        took = (time.perf_counter() - started) * 1000
-        length = float(vector @ vector) ** 0.5
+        took, length = (time.perf_counter() - started) * 1000, float(vector @ vector) ** 0.5
         name = f"{model.fingerprint.model} embedded the sentence in {took:.1f} ms"
         return Done("/stores", f"{name}: {len(vector)} dimensions, a vector of length {length:.3f}.")
 
@@ -87,30 +66,37 @@ class Stores(PageGroup):
         done = {"start": "runs", "stop": "was stopped", "recreate": "was recreated and runs"}[action]
         return Done("/stores", f"Weaviate {done}; its address is {weaviate.URL}.")
 
+    pages: ClassVar = {"/stores": show}
+    actions: ClassVar = {"/stores/test": test, "/stores/weaviate": run_weaviate}
+
     def _model(self) -> Mapping[str, Any]:
         state, app = model_state(self._app), self._app
         known = asdict(app.embed.fingerprint) if state["fingerprint"] else {}
         cached = app.embed if not state["problem"] else None
         counts = (cached.encoded, cached.hits) if isinstance(cached, CachedEmbeddingProvider) else None
-        is_remote = app.settings.embedding_provider not in LOCAL_PROVIDERS
-        return {**state, **known, "counts": counts, "is_remote": is_remote}
+        return {**state, **known, "counts": counts, "is_remote": app.settings.embedding_provider not in LOCAL_PROVIDERS}
 
-    def _stores(self) -> list[Awaitable[Mapping[str, Any]]]:
-        """Return the states of the local tiers' stores and of the workspaces'."""
-        app, workspaces = self._app, self._workspaces
+    async def _state(self, place: str | Path) -> Mapping[str, Any]:
+        """Return what the store of a tier, by its name, or of a workspace, by its root folder, can do and has.
 
-        async def tier(name: str) -> Collection[VectorStore]:
-            return app.local(name)
+        Where it cannot be reached, why.
+        """
+        is_tier, settings = isinstance(place, str), self._app.settings
+        name = f"Items of the {place} tier" if is_tier else f"Documents of {place}"
+        is_local = is_tier or settings.workspace_store == "local"
+        try:
+            async with time_limit(settings.deadline if is_local else PROBE_SECONDS, "the store"):
+                store = (await self._collection(place)).store
+                status = await store.status()
+                about = {"can": store.capabilities, "status": status, "facts": _shown(status.details)}
+                return {"name": name, **about, "error": None}
+        except KiwiError as error:
+            return {"name": name, "error": error.as_dict()}
 
-        async def documents(root: Path) -> Collection[VectorStore]:
-            return (await workspaces.open(str(root))).indexed_tier(f"kiwi workspace index {shlex.quote(str(root))}")
-
-        seconds = app.settings.deadline if app.settings.workspace_store == "local" else PROBE_SECONDS
-        items = app.source_names("local")
-        return [
-            *(_state(f"Items of the {name} tier", partial(tier, name), app.settings.deadline) for name in items),
-            *(_state(f"Documents of {root}", partial(documents, root), seconds) for root in workspaces.roots),
-        ]
+    async def _collection(self, place: str | Path) -> Collection[VectorStore]:
+        if isinstance(place, str):
+            return self._app.local(place)
+        return (await self._workspaces.open(str(place))).indexed_tier(f"kiwi workspace index {shlex.quote(str(place))}")
 
     async def _registry(self) -> Mapping[str, Any]:
         app, connection = self._app, self._app.registry_connection
@@ -123,20 +109,6 @@ class Stores(PageGroup):
             return {**row, **state, "facts": _shown(facts)}
         except KiwiError as error:
             return {**row, "problem": error.message}
-
-
-async def _state(
-    name: str, open_collection: Callable[[], Awaitable[Collection[VectorStore]]], seconds: float
-) -> Mapping[str, Any]:
-    """Return what a store can do, and its counts and health; or why it cannot be reached."""
-    try:
-        async with time_limit(seconds, "the store"):
-            store = (await open_collection()).store
-            status = await store.status()
-            can, facts = store.capabilities, _shown(status.details)
-            return {"name": name, "can": can, "status": status, "facts": facts, "error": None}
-    except KiwiError as error:
-        return {"name": name, "error": error.as_dict()}
 
 
 def _shown(facts: Mapping[str, Any]) -> Mapping[str, str]:

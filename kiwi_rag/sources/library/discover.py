@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from kiwi_rag.errors import NotFound, SourceUnreadable
 from kiwi_rag.sources.library.record import PATH, Library
 from kiwi_rag.sources.source import FoundFile, SyncReport, named_paths
-from kiwi_rag.sources.workspace.config import WorkspaceConfig, head_commit
+from kiwi_rag.sources.workspace.config import head_commit
 from kiwi_rag.sources.workspace.source import WorkspaceSource
 from kiwi_rag.storage.safe_open import read_below
 
@@ -83,23 +83,11 @@ def select(paths: Iterable[str], include: Sequence[str] = (), *, code: bool = Fa
     return {path: role for path, role in roles.items() if not _is_translation(path.lower(), known, english)}
 
 
-def repeats_pages(full: bytes, pages: Iterable[bytes]) -> bool:
-    """Whether ``llms-full.txt`` holds most of these pages: for most of them, their longest line."""
-    longest = [max(page.splitlines(), key=len, default=b"").strip() for page in pages]
-    found = [line in full for line in longest if len(line) >= 40]
-    return sum(found) * 2 > len(found)
-
-
 @dataclass(frozen=True)
 class LibrarySource(WorkspaceSource):
     """The documentation of one library. The rules of a workspace hold: ignored files, links, sizes, included files."""
 
     library: Library
-
-    @classmethod
-    def of(cls, library: Library, max_bytes: int) -> LibrarySource:
-        """Return the source of a library; no file of more than `max_bytes` is read."""
-        return cls(WorkspaceConfig(library.root, library.name), max_bytes, library)
 
     @cached_property
     def commit(self) -> str:
@@ -118,18 +106,19 @@ class LibrarySource(WorkspaceSource):
         files = {file.path: file for file in super().find(None, indexed, report)}
         roles = select(files, self.library.include, code=self.library.code)
         own = ((path, role) for path, role in roles.items() if role != INCLUDED and files[path].size)
-        chosen = [path for path, role in own if self._is_worth(path, role)]
+        chosen = [path for path, role in own if role != CODE or _DOCUMENTED.search(self._bytes(path, b"/**"))]
         pages = [path for path, role in roles.items() if role == PAGE]
         for path in chosen if paths is None else named_paths(paths, chosen):
             if not (path.lower().endswith("llms-full.txt") and self._repeats(path, pages)):
                 yield files[path]
 
-    def _is_worth(self, path: str, role: str) -> bool:
-        return role != CODE or _DOCUMENTED.search(self._bytes(path, b"/**")) is not None
-
     def _repeats(self, path: str, pages: Sequence[str]) -> bool:
+        """Whether ``llms-full.txt`` holds most of the pages: for most of them, their longest line."""
+        full = self._bytes(path)
         others = [page for page in pages if PurePosixPath(page).suffix not in {".txt", ""}][:_COMPARED]
-        return bool(others) and repeats_pages(self._bytes(path), map(self._bytes, others))
+        longest = (max(self._bytes(page).splitlines(), key=len, default=b"").strip() for page in others)
+        found = [line in full for line in longest if len(line) >= 40]
+        return sum(found) * 2 > len(found)
 
     def _bytes(self, path: str, unreadable: bytes = b"") -> bytes:
         with suppress(SourceUnreadable, FileNotFoundError):

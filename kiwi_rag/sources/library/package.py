@@ -7,20 +7,17 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from importlib.metadata import Distribution, MetadataPathFinder
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import NoSuchLibrary, NotFound, SourceUnreadable, StoreCorrupt, UsageError
-from kiwi_rag.signing.statement import format_time
-from kiwi_rag.sources.library.locks import normal_name
-from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
-from kiwi_rag.sources.workspace.config import git_folder, head_commit
-from kiwi_rag.storage.safe_open import read_optional
+from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.sources.library.record import PATH, check_id, check_version
+from kiwi_rag.sources.library.versions import normal_name, read_parsed
+from kiwi_rag.sources.workspace.config import git_folder
 
 MAX_METADATA_BYTES = 4 << 20
 _ECOSYSTEMS = ("npm", "pypi")
@@ -51,32 +48,6 @@ class Package:
     files: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
 
-    def library(
-        self, records: LibraryRecords, *, id: str = "", version: str = "", include: Sequence[str] = (),
-        code: bool = False,
-    ) -> Library:  # fmt: skip
-        """Return the library that it becomes; `id` and `version` replace those that it has.
-
-        Raises
-        ------
-        UsageError
-            When it has no version and none is given, or one of them cannot be used, or another package has them.
-        """
-        if not (version or self.version):
-            raise UsageError(f"{self.folder} does not say which version it is", hint="name it: --version 1.0.0")
-        chosen, in_place = check_id(id or self.id), self.folder.resolve() if self.folder else Path("/")
-        aliases = tuple(dict.fromkeys(name.lower() for name in (*self.aliases, chosen.rpartition("/")[2])))
-        title = "".join(filter(str.isprintable, self.title))[:200]
-        named = (chosen, check_version(version or self.version), title, aliases, self.origin, in_place)
-        library = Library(*named, tuple(include), code, added_at=format_time(datetime.now(UTC)))
-        with suppress(NoSuchLibrary, StoreCorrupt):
-            if records.read(library.name).origin != self.origin:
-                hint = f"name another id with --id, or remove that one: kiwi library remove {library.canonical}"
-                raise UsageError(f"{library.canonical} is there already, from another package or a folder", hint=hint)
-        if self.origin == PATH:
-            return replace(library, commit=head_commit(in_place))
-        return replace(library, root=records.files_of(library))
-
 
 def parse_origin(text: str) -> tuple[str, str, str]:
     """Return ecosystem, name and version of ``npm:NAME[@V]`` or ``pypi:NAME[@V]``; ecosystem ``path`` for a path.
@@ -96,13 +67,15 @@ def parse_origin(text: str) -> tuple[str, str, str]:
     return ecosystem, normal_name(name) if ecosystem == "pypi" else name, version
 
 
-def locate(origin: str, from_folder: Path) -> Package:
+def locate(origin: str, from_folder: Path) -> Package | None:
     """Return the package that `origin` names, as it is installed for the project in `from_folder`, or a folder.
+
+    None for a package that is not installed there, or not in the version that `origin` names.
 
     Raises
     ------
     NotFound
-        When it is not installed there, or not in the version that `origin` names, or the folder does not exist.
+        When the folder does not exist.
     UsageError
         When `origin` cannot name one.
     SourceUnreadable
@@ -111,27 +84,22 @@ def locate(origin: str, from_folder: Path) -> Package:
     ecosystem, name, version = parse_origin(origin)
     if ecosystem == PATH:
         return _at(from_folder / os.path.expanduser(name))  # noqa: PTH111  # Path raises where there is no such user
-    found = list((_npm if ecosystem == "npm" else _pypi)(name, from_folder))
-    matching = [package for package in found if version in ("", package.version)]
-    if not matching:
-        there = f"; installed is {', '.join(sorted({package.version for package in found}))}" if found else ""
-        message = f"{ecosystem}:{name}{version and '@'}{version} is not installed for {from_folder}{there}"
-        raise NotFound(message, hint="install it there, or let its archive be downloaded")
-    return matching[0]
+    found = (_npm if ecosystem == "npm" else _pypi)(name, from_folder)
+    return next((package for package in found if version in ("", package.version)), None)
 
 
 def _at(folder: Path) -> Package:
     """Return a folder of the user as a package; what it does not say of itself is empty, or from its name."""
     if not folder.is_dir():
         raise NotFound(f"{folder} is no folder", hint="name a folder, npm:NAME or pypi:NAME")
-    npm = _members(folder / "package.json", json.loads)
-    project = _table(_members(folder / "pyproject.toml", tomllib.loads), "project")
+    npm = _table(read_parsed(folder / "package.json", json.loads))
+    project = _table(_table(read_parsed(folder / "pyproject.toml", tomllib.loads)).get("project"))
     git = git_folder(folder)
-    remotes = _members(git / "config", lambda text: {"urls": _REMOTE.findall(text)}).get("urls", []) if git else []
+    remotes = read_parsed(git / "config", _REMOTE.findall) if git else None
     own = re.sub(r"[^a-z0-9._~-]+", "-", folder.resolve().name.lower()).lstrip("._~-") or "folder"
     names = [table["name"] for table in (npm, project) if isinstance(table.get("name"), str)]
     versions = [table["version"] for table in (npm, project) if isinstance(table.get("version"), str)]
-    addresses = [_repository(npm)[0], *map(str, _table(project, "urls").values()), *remotes]
+    addresses = [_repository(npm)[0], *map(str, _table(project.get("urls")).values()), *(remotes or ())]
     found = (repository_id(addresses) or f"/local/{own}", (names or [own])[0], tuple(names))
     return Package(PATH, (versions or [""])[0], *found, folder)
 
@@ -143,21 +111,16 @@ def _npm(name: str, start: Path) -> Iterator[Package]:
         # pnpm keeps what nothing at the top depends on in a folder of its own for each version.
         stored = sorted(modules.glob(f".pnpm/{name.replace('/', '+')}@*/node_modules/{name}"))
         for place in (modules / name, modules / ".pnpm/node_modules" / name, *stored):
-            with suppress(NotFound):
-                yield npm_package(_members(place.resolve() / "package.json", json.loads), name, place.resolve())
+            manifest = _table(read_parsed(place.resolve() / "package.json", json.loads))
+            if package := npm_package(manifest, name, place.resolve()):
+                yield package
 
 
-def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = None) -> Package:
-    """Return the package that a ``package.json`` describes.
-
-    Raises
-    ------
-    NotFound
-        When it is of another package, or has no valid version.
-    """
+def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = None) -> Package | None:
+    """Return the package that a ``package.json`` describes; None if it is another one, or has no version."""
     version = manifest.get("version")
     if manifest.get("name") != name or not isinstance(version, str):
-        raise NotFound(f"{folder} is not the package {name}")
+        return None
     url, directory = _repository(manifest)
     named = (f"npm:{name}", check_version(version), _id_of(repository_id([url]), name, "npm", shared=bool(directory)))
     return Package(*named, name, (name, name.rpartition("/")[2]), folder)
@@ -166,7 +129,7 @@ def npm_package(manifest: Mapping[str, Any], name: str, folder: Path | None = No
 def _repository(manifest: Mapping[str, Any]) -> tuple[str, str]:
     """Return the address of the repository that a ``package.json`` names, and the folder in it."""
     repository = manifest.get("repository")
-    fields = repository if isinstance(repository, dict) else {"url": repository}
+    fields = _table(repository) or {"url": repository}
     return str(fields.get("url") or ""), str(fields.get("directory") or "")
 
 
@@ -199,24 +162,19 @@ def python_package(found: Distribution, name: str, site: Path | None = None) -> 
         When it has no valid version.
     """
     try:
-        return _python_package(found, name, site)
+        metadata: Any = found.metadata
+        urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
+        # The repository's own address is mostly the shortest: others lead to its issues and releases.
+        repository = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
+        chosen = _id_of(repository, name, "pypi", shared=any("/tree/" in url for url in urls))
+        readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
+        texts = {readme: str(metadata.get("Description") or metadata.get_payload() or "")}
+        version, title = check_version(str(metadata.get("Version") or "")), str(metadata.get("Name") or name)
+        files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, csv.Error) as error:
         message = f"the metadata of pypi:{name} in {site} cannot be parsed"
         raise SourceUnreadable(message, hint="install it again") from error
-
-
-def _python_package(found: Distribution, name: str, site: Path | None) -> Package:
-    metadata: Any = found.metadata
-    urls = [value.rpartition(",")[2].strip() for value in metadata.get_all("Project-URL") or []]
-    # The repository's own address is mostly the shortest: others lead to its issues and releases.
-    repository = repository_id([*sorted(urls, key=len), str(metadata.get("Home-page") or "")])
-    chosen = _id_of(repository, name, "pypi", shared=any("/tree/" in url for url in urls))
-    readme = "README.md" if "markdown" in str(metadata.get("Description-Content-Type")) else "README.rst"
-    text = str(metadata.get("Description") or metadata.get_payload() or "")
-    named = (f"pypi:{name}", check_version(str(metadata.get("Version") or "")), chosen)
-    files = tuple(path.as_posix() for path in (found.files or ())) if site else ()
-    title = str(metadata.get("Name") or name)
-    return Package(*named, title, (name, title), site, files, {readme: text})
+    return Package(f"pypi:{name}", version, chosen, title, (name, title), site, files, texts)
 
 
 def repository_id(urls: Sequence[str]) -> str:
@@ -228,18 +186,6 @@ def repository_id(urls: Sequence[str]) -> str:
     return ""
 
 
-def _members(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """Return the members of a file that need not exist; raise `SourceUnreadable` when it cannot be parsed."""
-    data = read_optional(path, MAX_METADATA_BYTES)
-    if data is None:
-        return {}
-    try:
-        parsed = parse(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise SourceUnreadable(f"{path} cannot be parsed", hint="correct it, or remove it") from error
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def _table(members: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = members.get(name)
-    return found if isinstance(found, dict) else {}
+def _table(value: object) -> dict[str, Any]:
+    """Return the members of a JSON object or a TOML table; none for another value."""
+    return value if isinstance(value, dict) else {}

@@ -1,26 +1,40 @@
-"""Which library and which version a caller means: never another version than the one that was named."""
+"""Which library and which version a caller means: never another version than the one that was named.
+
+Without a version, that is the one in the lock file of the caller's project, read with bounds and without running
+anything.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+from xml.etree import ElementTree
 
 from kiwi_rag.errors import NoSuchLibrary, SourceUnreadable, UsageError, VersionNotIndexed
-from kiwi_rag.sources.library.locks import find_pin
 from kiwi_rag.sources.library.record import Library
+from kiwi_rag.storage.safe_open import read_optional
 
 _NEWEST = ("latest", "newest")
 _SHOWN = 20
-_LONGEST = 200
+_LONGEST = 500  # characters of a name, a version, a key or a property that are looked at
 _BARE = re.compile(r"v?\d[\w.+!-]*", re.ASCII)
 _RANGE = re.compile(r"[\d*xX]")  # without any of them, parsers take a text for all versions
 _WILDCARD = re.compile(r"(?:^|\.)[xX](?:\.|$)")
 _ENOUGH = 0.6
 """Score from which a name is taken to mean a library."""
+
+
+MAX_BYTES = 32 << 20
+"""Bytes of a lock file, or of the description of a package."""
+_MAX_DEPTH = 40
+_NUMBER = re.compile(r"\d[\w.+!-]{0,63}", re.ASCII)
+Parse = Callable[[str, str, PurePosixPath], str | None]
+"""Returns the version that a lock file (its text) names for a package, for the file at a path below its folder."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +45,7 @@ class Resolution:
     notice: str = ""
 
 
-def resolve(
-    libraries: Sequence[Library], query: str, version: str = "", path_context: Path | None = None
-) -> Resolution:
+def resolve(libraries: Sequence[Library], query: str, path_context: Path | None = None) -> Resolution:
     """Return the library that `query` names, by id, canonical id or alias, in the version that is meant.
 
     Parameters
@@ -41,9 +53,8 @@ def resolve(
     libraries
         All libraries of this user.
     query
-        ``/owner/name``, ``/owner/name@version``, ``/owner/name/version``, or an alias, also with ``@version``.
-    version
-        A version, a range of npm or PEP 440, or ``latest``. When empty, the version in the lock file of the project
+        ``/owner/name``, ``/owner/name@version``, ``/owner/name/version``, or an alias, also with ``@version``. That is
+        a version, a range of npm or PEP 440, or ``latest``. Without it the version in the lock file of the project
         that `path_context` belongs to is taken, else the newest one.
     path_context
         A file or folder of a project, as an absolute path.
@@ -55,12 +66,9 @@ def resolve(
     VersionNotIndexed
         When it is not indexed in that version; the message lists those that are there.
     UsageError
-        When an alias means several libraries, or two versions are named.
+        When an alias means several libraries.
     """
-    versions, named = _named(libraries, query)
-    if named and version and named != version:
-        raise UsageError(f"{query} names another version than {version}", hint="name one version")
-    wanted = (version or named).strip()
+    versions, wanted = _named(libraries, query)
     # A folder of the user may be of any ecosystem: its aliases are looked for.
     packages = {(one.ecosystem, one.package) for one in versions if one.package}
     packages |= {("", alias) for one in versions for alias in one.aliases if not one.package}
@@ -69,11 +77,11 @@ def resolve(
         pin = find_pin(path_context, packages) if path_context else None
     except SourceUnreadable as error:
         notice = f"{error.message}; the versions in it are not known"
-    locked = _equal(versions, pin.version) if pin else None
+    locked = _equal(versions, pin[1]) if pin else None
     found = choose(versions, wanted) if wanted else locked or choose(versions, "latest")
     if pin and not locked:
-        notice = f"{pin.file} names {found.id}@{pin.version}, which is not indexed; this is {found.canonical}"
-        notice += (adding := _adding(found, pin.version)) and f"; {adding}"
+        notice = f"{pin[0]} names {found.id}@{pin[1]}, which is not indexed; this is {found.canonical}"
+        notice += (adding := _adding(found, pin[1])) and f"; {adding}"
     return Resolution(found, notice)
 
 
@@ -144,11 +152,6 @@ def _split_version(text: str) -> tuple[str, str]:
     return (text, "") if at <= text.rfind("/") + 1 or not at else (text[:at], text[at + 1 :])
 
 
-def _is_bare(text: str) -> bool:
-    """Whether a text is one version and no range; ``1.2`` is 1.2.0, and ``1.2.x`` any patch of it."""
-    return len(text) <= _LONGEST and bool(_BARE.fullmatch(text)) and not _WILDCARD.search(text)
-
-
 def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
     equal = [one for one in versions if _parsed(one.version, one.ecosystem) == _parsed(wanted, one.ecosystem)]
     return min(equal, key=lambda one: one.version != wanted, default=None)
@@ -157,7 +160,9 @@ def _equal(versions: Sequence[Library], wanted: str) -> Library | None:
 def _in_range(versions: Sequence[Library], wanted: str) -> list[Library]:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    if len(wanted) > _LONGEST or _is_bare(wanted) or not _RANGE.search(wanted):
+    # One version is no range: 1.2 is 1.2.0, and 1.2.x any patch of it.
+    is_bare = _BARE.fullmatch(wanted[:_LONGEST]) and not _WILDCARD.search(wanted)
+    if len(wanted) > _LONGEST or is_bare or not _RANGE.search(wanted):
         return []
     try:
         specifiers = SpecifierSet(wanted)
@@ -200,3 +205,128 @@ def _parsed(version: str, ecosystem: str) -> tuple[bool, int, Any]:
         found = semver.Version.parse(version.removeprefix("v")[:_LONGEST])
         return not found.prerelease, 1, found
     return True, 0, version
+
+
+def find_pin(path: Path, packages: Collection[tuple[str, str]]) -> tuple[Path, str] | None:
+    """Return the nearest lock file that names one of these packages, and the version, for the project of `path`.
+
+    Folders are searched from `path` up to the root of its git repository. A package is its ecosystem, which may be
+    empty for any, and its name.
+
+    Raises
+    ------
+    SourceUnreadable
+        When a lock file is too large or cannot be parsed.
+    """
+    for folder in (path, *path.parents)[:_MAX_DEPTH]:
+        relative = PurePosixPath(path.relative_to(folder).as_posix())
+        for file, (ecosystem, parse) in PARSERS.items():
+            names = sorted(name for kind, name in packages if kind in ("", ecosystem))
+            if version := _read_pin(folder / file, parse, names, relative):
+                return folder / file, version
+        if (folder / ".git").exists():
+            break
+    return None
+
+
+def _read_pin(path: Path, parse: Parse, names: Sequence[str], relative: PurePosixPath) -> str | None:
+    """Return the version of the first of these packages that the lock file at `path` names; None without a number."""
+    found = read_parsed(path, lambda text: [parse(text, name, relative) or "" for name in names]) if names else None
+    return next(filter(_NUMBER.fullmatch, found or ()), None)
+
+
+def read_parsed(path: Path, parse: Callable[[str], Any]) -> Any:
+    """Return what `parse` makes of the text of a file; None where there is no file.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it is too large or cannot be parsed.
+    """
+    data = read_optional(path, MAX_BYTES)
+    if data is None:
+        return None
+    if len(data) > MAX_BYTES:
+        raise SourceUnreadable(f"{path} is over {MAX_BYTES >> 20} MiB", hint="remove it, or name the version")
+    try:
+        return parse(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError, ElementTree.ParseError, LookupError, TypeError, AttributeError) as error:
+        raise SourceUnreadable(f"{path} cannot be parsed", hint="correct it, or create it again") from error
+
+
+def _package_lock(text: str, name: str, relative: PurePosixPath) -> str | None:
+    """Return the version that Node.js finds from `relative`; files of version 1 have no `packages`."""
+    data = json.loads(text)
+    folders = [f"{folder}/node_modules/{name}".removeprefix("./") for folder in (relative, *relative.parents)]
+    places = [data.get("packages", {}).get(folder) for folder in folders] + [data.get("dependencies", {}).get(name)]
+    return next((str(place["version"]) for place in places if place and "version" in place), None)
+
+
+_ENTRY = re.compile(r"^( {0,8})('[^'\n]*'|\"[^\"\n]*\"|[^\s'\"#][^\s]*?):(?: +(.*))?$", re.MULTILINE)
+
+
+def _pnpm(text: str, name: str, relative: PurePosixPath) -> str | None:
+    """Return the version of the folder that `relative` is in, else the only one that is in the file.
+
+    The entries are read line by line, as pnpm writes them: a parser of YAML is slow on megabytes, and expands aliases.
+    """
+    direct: dict[str, str] = {}
+    stored: set[str] = set()
+    above: list[tuple[int, str]] = []
+    is_direct = re.compile(rf"(?:importers\0(.+)\0)?\w*[dD]ependencies\0{re.escape(name)}(?:\0version)?")
+    is_stored = re.compile(rf"packages\0/?{re.escape(name)}[@/](\d[^(_\0]*)[^\0]*")
+    for indent, key, value in _ENTRY.findall(text):
+        above = [*(step for step in above if step[0] < len(indent)), (len(indent), key[:_LONGEST].strip("'\""))]
+        keys = "\0".join(step for _, step in above)
+        if found := is_direct.fullmatch(keys):
+            direct[found[1] or "."] = re.split(r"[(_]", value.strip("'\""))[0]
+        elif found := is_stored.fullmatch(keys):
+            stored.add(found[1])
+    own = [direct[str(folder)] for folder in (relative, *relative.parents) if str(folder) in direct]
+    return own[0] if own else _only(stored)
+
+
+def _pom(text: str, name: str, _: PurePosixPath) -> str | None:
+    """Return the version of a dependency whose artifact, or group and artifact, is `name`; with properties replaced."""
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:  # entities may expand to gigabytes
+        raise ValueError("it has a document type")
+    root = ElementTree.fromstring(re.sub(r'\sxmlns="[^"]*"', "", text, count=1))  # noqa: S314  # no entities, bounded
+    properties = {entry.tag: (entry.text or "")[:_LONGEST] for entry in root.iterfind("properties/*")}
+    for dependency in root.iter("dependency"):
+        artifact, group, version = (dependency.findtext(tag) or "" for tag in ("artifactId", "groupId", "version"))
+        if version and name in (artifact, f"{group}:{artifact}"):
+            return re.sub(r"\$\{([^}]+)\}", lambda match: properties.get(match[1], ""), version.strip()[:_LONGEST])
+    return None
+
+
+def _listed(pattern: str, normal: Callable[[str], str] = str) -> Parse:
+    """Return what reads a file in which each package is a match of `pattern`: its name, then its version."""
+
+    def parse(text: str, name: str, _: PurePosixPath) -> str | None:
+        found = re.findall(pattern, text, re.MULTILINE)
+        return _only({version for other, version in found if normal(other) == normal(name)})
+
+    return parse
+
+
+def _only(versions: Collection[str]) -> str | None:
+    """Return the version, if there is one alone: of several the file does not say which one the project imports."""
+    return next(iter(versions)) if len(versions) == 1 else None
+
+
+def normal_name(name: str) -> str:
+    """Return a name of a Python package as its index has it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+_TOML = _listed(r'^name = "([^"\n]+)"\nversion = "([^"\n]+)"', normal_name)
+PARSERS: dict[str, tuple[str, Parse]] = {
+    "package-lock.json": ("npm", _package_lock),
+    "pnpm-lock.yaml": ("npm", _pnpm),
+    "yarn.lock": ("npm", _listed(r'^"?(@?[^@\s"]+)@[^\n]*:\n  version:? "?([^"\s]+)')),
+    "uv.lock": ("pypi", _TOML),
+    "poetry.lock": ("pypi", _TOML),
+    "requirements.txt": ("pypi", _listed(r"^([\w.-]+)(?:\[[^\]\n]*\])?[ ]*===?[ ]*([^\s;#\\,]+)", normal_name)),
+    "pom.xml": ("maven", _pom),
+}
+"""Lock file → ecosystem and what reads it."""

@@ -154,18 +154,24 @@ class _Legs:
 
     def _item_bm25(self, siblings: Rows, starts: Rows) -> Numbers:
         """Return the BM25 of each item as one document, with the added frequencies and lengths of its passages."""
-        scores, count = np.zeros(len(starts)), len(starts)
+        scores = np.zeros(len(starts))
         if not self._weighted:
             return scores
-        # The number of each passage's item; `count` for the passages of other items, whose frequencies are dropped.
-        number: NDArray[Any] = np.full(len(self._snapshot), count)
-        number[siblings] = np.repeat(np.arange(count), np.diff(starts, append=len(siblings)))
         lengths = np.add.reduceat(self._snapshot.lengths[siblings], starts)
         norm = K1 * (1 - B + B * lengths / self._query.statistics.average_item_length)
         for weight, (rows, frequencies) in self._weighted.values():
-            tf = np.bincount(number[rows], weights=frequencies, minlength=count + 1)[:count]
+            tf = np.add.reduceat(_frequencies_at(siblings, rows, frequencies), starts)
             scores += weight * tf * (K1 + 1) / (tf + norm)
         return scores
+
+
+def _frequencies_at(wanted: Rows, rows: Rows, frequencies: Numbers) -> Numbers:
+    """Return how often a term is in some rows, given its posting: ascending rows, and how often each has it."""
+    if not len(rows):
+        return np.zeros(len(wanted))
+    places = np.searchsorted(rows, wanted).clip(max=len(rows) - 1)
+    found: Numbers = np.where(rows[places] == wanted, frequencies[places], 0.0)
+    return found
 
 
 def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:

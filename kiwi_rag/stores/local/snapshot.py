@@ -33,6 +33,7 @@ MAX_CACHED = 20_000  # items, and passages
 Shared = tuple[tuple[ItemRef, str, str], tuple[Mapping[str, Any], str, datetime]]
 """What all candidates of an item have in common: the fields of `Candidate` before and after those of the passage."""
 _Cached = TypeVar("_Cached")
+_READ_TOGETHER = 4_096  # vectors
 _SIMILAR = """
 SELECT term FROM posting_terms
 WHERE term >= :first AND term < :after AND length(term) BETWEEN :least AND :most
@@ -290,11 +291,9 @@ def _execute(connection: sqlite3.Connection, statement: str, *parameters: str | 
 
 def _stack(stored: sqlite3.Cursor, dimension: int, wanted: Rows) -> Matrix:
     """Return the vectors of the passages with some ascending keys, zeros where there is none."""
-    rows = stored.fetchall()
-    joined = b"".join(row[1] for row in rows)
-    found = np.frombuffer(joined, dtype="<f4").reshape(-1, dimension) if joined else np.empty((0, dimension), "<f4")
-    if len(rows) == len(wanted):
-        return found
+    # A part at a time: all blobs at once would take the memory of two more matrices.
     matrix = np.zeros((len(wanted), dimension), "<f4")
-    matrix[np.searchsorted(wanted, [row[0] for row in rows])] = found
+    while rows := stored.fetchmany(_READ_TOGETHER):
+        found = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(-1, dimension)
+        matrix[np.searchsorted(wanted, [row[0] for row in rows])] = found
     return matrix

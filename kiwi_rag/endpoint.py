@@ -1,4 +1,6 @@
-"""One POST to a model's server: consent first, retries within a bounded time, a reply of a bounded size, typed errors.
+"""Servers that are reached by HTTP: addresses, keys, certificate authorities, quotations; and one POST to a model's.
+
+A POST asks for consent first, retries within a bounded time, and has a reply of a bounded size and typed errors.
 
 429, 5xx, time-outs and broken connections are retried, with exponential backoff or after ``Retry-After`` (RFC 9110,
 section 10.2.3), for ``patience`` seconds. One attempt, from the connection to the last byte of the reply, takes at most
@@ -21,13 +23,13 @@ import os
 import random
 import ssl
 import time
-import urllib.parse
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
 from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, ModelUnavailable, RateLimited, TextsRefused, UsageError
@@ -50,6 +52,33 @@ _REFUSALS: Mapping[int, tuple[type[EmbeddingError], str]] = {
 _NO_CREDIT = "insufficient_quota"  # OpenAI's 429 that no waiting ends
 
 
+def parse_url(url: str) -> SplitResult | None:
+    """Return the parts of a server's address; None for one that is not HTTP, or has a user, a query or a fragment."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        is_http = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        if is_http and "@" not in parts.netloc and not (parts.query or parts.fragment):
+            return parts
+    return None
+
+
+def is_private(parts: SplitResult) -> bool:
+    """Whether nobody else can read what is sent to an address: over TLS, or to this machine."""
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be a key in a header; an HTTP library's own error for one that cannot would quote it."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def quoted(text: str, *secrets: str) -> str:
+    """Return a server's message as one line of bounded length, without secrets; ``�`` for what is not printable."""
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "(hidden)")
+    return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))[:_SHOWN]
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A model's server with its limits of time.
@@ -70,33 +99,25 @@ class Endpoint:
     allow: Callable[[str, str, int], None] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        try:
-            parts = urllib.parse.urlsplit(self.base_url)
-            _ = parts.port  # raises where it is no number
-        except ValueError:
-            parts = urllib.parse.urlsplit("")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UsageError(f"a URL for {self.purpose} is no http://… or https://…", hint="kiwi config --resolved")
-        if parts.username is not None or parts.query or parts.fragment:
-            raise UsageError(
-                f"the base URL of {parts.hostname} has a user name, a query or a fragment",
-                hint=f"set the key as KIWI_{self.purpose.upper()}_API_KEY",
-            )
-        if self.purpose == "chat" and self.api_key and parts.scheme == "http" and not is_loopback(parts.hostname):
-            hint = "KIWI_CHAT_BASE_URL=https://…"
+        parts, setting = parse_url(self.base_url), f"KIWI_{self.purpose.upper()}"
+        if parts is None:
+            message = f"a URL for {self.purpose} is not http://… or https://… without user name, query and fragment"
+            raise UsageError(message, hint=f"kiwi config --resolved shows it; set the key as {setting}_API_KEY")
+        if self.purpose == "chat" and self.api_key and not is_private(parts):
+            hint = f"{setting}_BASE_URL=https://…"
             raise UsageError("the key of a chat model is only sent over TLS, or to this machine", hint=hint)
-        if not (self.api_key.isascii() and self.api_key.isprintable()):
-            raise UsageError("the API key has a line break, or another character that no HTTP header can have")
+        if not is_key(self.api_key):
+            raise UsageError("the API key has a line break, or another character that no key has")
 
     @property
     def server(self) -> str:
         """Host and port, the part of the address that may be logged."""
-        return urllib.parse.urlsplit(self.base_url).netloc
+        return urlsplit(self.base_url).netloc
 
     @property
     def origin(self) -> tuple[str, str]:
         """Scheme, and host with port. A key is sent to its origin only."""
-        parts = urllib.parse.urlsplit(self.base_url)
+        parts = urlsplit(self.base_url)
         return parts.scheme, parts.netloc.lower()
 
 
@@ -153,7 +174,7 @@ def _allowed(endpoint: Endpoint, body: Mapping[str, object]) -> bytes:
     """Return `body` as bytes, once the user has allowed that they are sent."""
     content = json.dumps(body).encode()
     if endpoint.allow:
-        endpoint.allow(urllib.parse.urlsplit(endpoint.base_url).hostname or "", endpoint.purpose, len(content))
+        endpoint.allow(urlsplit(endpoint.base_url).hostname or "", endpoint.purpose, len(content))
     return content
 
 
@@ -231,23 +252,14 @@ def trusted_certificates() -> ssl.SSLContext:
 
 @cache
 def _certificates(*_named: str | None) -> ssl.SSLContext:
-    return ssl.create_default_context()  # takes some 30 ms, and httpx would use other authorities
-
-
-@cache
-def httpx_certificates() -> ssl.SSLContext:
-    """Return httpx's own certificate authorities, which it would load anew for each client, in some 30 ms."""
-    import httpx
-
-    return httpx.create_ssl_context()
+    return ssl.create_default_context()  # takes some 30 ms; httpx would load its own for each client
 
 
 def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: bytes) -> EmbeddingError:
     import httpx
 
     status = response.status_code
-    detail = _clean(received[:_QUOTED_BYTES].decode("utf-8", "replace"))
-    detail = (detail.replace(endpoint.api_key, "…") if endpoint.api_key else detail)[:_SHOWN]
+    detail = quoted(received[:_QUOTED_BYTES].decode("utf-8", "replace"), endpoint.api_key)
     # The standard's reason phrase, because the server's own could quote the texts.
     message = f"{url} answered {status} {httpx.codes.get_reason_phrase(status)}".rstrip() + f": {detail}"
     kind, hint = _REFUSALS.get(status, (EmbeddingError, ""))
@@ -260,11 +272,6 @@ def _refusal(endpoint: Endpoint, url: str, response: httpx.Response, received: b
     return failure
 
 
-def _clean(text: str) -> str:
-    """Return a server's message as one line, with ``�`` for control, invisible and reordering characters."""
-    return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))
-
-
 def _broken(url: str, error: Exception) -> EmbeddingError:
     import httpx
 
@@ -274,7 +281,7 @@ def _broken(url: str, error: Exception) -> EmbeddingError:
     elif isinstance(error, httpx.ProtocolError):  # the exception's text quotes the reply
         reason = "the reply is incomplete, or is not HTTP"
     else:
-        reason = _clean(str(cause))[:_SHOWN] or type(cause).__name__
+        reason = quoted(str(cause)) or type(cause).__name__
     failure = ModelUnavailable(f"{url} cannot be reached: {reason}", hint="check that the server runs, and the URL")
     # A connection that was never made is not tried again: no server listens, the name or a proxy is wrong.
     broke = httpx.TimeoutException | httpx.ReadError | httpx.WriteError | httpx.ProtocolError

@@ -1,6 +1,7 @@
-"""The first steps of a new user, on Home: a key, trust in it, a folder, its index, the first search.
+"""The page Home, with the first steps of a new user: a key, trust in it, a folder, its index, the first search.
 
-Each step is done, or says what to do. The list is gone when all are done, or when the user hides it.
+Each step is done, or says what to do. The list is gone when all are done, or when the user hides it. And the page
+Settings.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from starlette.requests import Request
 
 from kiwi_rag.errors import ConfigError, NotFound, UsageError
-from kiwi_rag.http.web.page import Done, Form, PageGroup
-from kiwi_rag.mcp.context import ServerContext
+from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
+from kiwi_rag.http.web.workspaces import workspace_rows
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import check_principal
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.storage.atomic import create_file
 from kiwi_rag.usecases import trust
+from kiwi_rag.usecases.status import collect_status
 
 MIN_PASSPHRASE = 8
 KEY_NAME = "default"
+CHOICES = "first-steps"
+"""Folder of the user tier with a file for each choice."""
 Choice = Literal["without-key", "searched", "hidden"]
 
 
@@ -35,26 +42,31 @@ class Step:
     result: str
 
 
-class FirstSteps(PageGroup):
-    """The steps, and the forms of those that are done on Home.
+class Home(PageGroup):
+    """Home, the forms of the steps that are done there, and the settings."""
 
-    Parameters
-    ----------
-    context
-        What tells which steps are done.
-    """
+    async def home(self, _request: Request) -> Page:
+        """Show the collections, what needs attention, and the search box."""
+        status = await collect_status(self._app)
+        attention = [(row["tier"], one) for row in status["tiers"] for one in str(row["problems"]).split("; ") if one]
+        if problem := status["model"]["problem"]:
+            attention.append(("model", f"{problem}: kiwi doctor"))
+        rows = await workspace_rows(self._context, self._workspaces, brief=True)
+        steps = await asyncio.to_thread(self.steps, [row for row in rows if not row["library"]])
+        values = {"status": status, "attention": attention, "rows": rows, "running": self._context.jobs.running}
+        key = {"principal": self._app.principal, "min_passphrase": MIN_PASSPHRASE}
+        return Page("home.html", {**values, **key, "steps": steps})
 
-    def __init__(self, context: ServerContext) -> None:
-        self._app = context.app
-        self._choices = context.app.user_dir / "first-steps"
-        forms = {"key": self.make_key, "without-key": self.skip_key, "trust": self.trust_keys, "hide": self.hide}
-        self.actions = {f"/first-steps/{name}": run for name, run in forms.items()}
+    async def settings(self, _request: Request) -> Page:
+        """Show each setting, its value, and where it came from."""
+        return Page("settings.html", {"rows": self._app.resolved.origins})
 
     def steps(self, rows: Sequence[Mapping[str, Any]]) -> Sequence[Step]:
         """Return all steps, none when nothing is left to do; `rows` are the states of the workspaces."""
-        if self._was_chosen("hidden"):
+        folder = self._app.user_dir / CHOICES
+        if (hidden := folder / "hidden").exists():
             return ()
-        none = "continued without a key" if self._was_chosen("without-key") else ""
+        none = "continued without a key" if (folder / "without-key").exists() else ""
         names = keys.names(self._app.keys_dir)
         trusted = ", ".join(sorted({signer.principal for signer in self._app.trust.by_key.values()}))
         roots = [row["root"] for row in rows]
@@ -64,12 +76,12 @@ class FirstSteps(PageGroup):
             Step("trust", "Trust in your key", "" if self._untrusted() else trusted or none),
             Step("folder", "A folder to search", ", ".join(map(str, roots))),
             Step("index", "Its index", ", ".join(map(str, indexed))),
-            Step("search", "The first search", "done" if self._was_chosen("searched") else ""),
+            Step("search", "The first search", "done" if (folder / "searched").exists() else ""),
         ]
         if all(step.result for step in steps):
             with suppress(OSError):  # they stay away when a folder is removed later
-                create_file(self._choices / "hidden")
-        return () if self._was_chosen("hidden") else steps
+                create_file(hidden)
+        return () if hidden.exists() else steps
 
     async def make_key(self, form: Form) -> Done:
         """Make a key with the passphrase of the form, and trust it."""
@@ -84,7 +96,7 @@ class FirstSteps(PageGroup):
 
     async def skip_key(self, _form: Form) -> Done:
         """Go on without a key."""
-        await self._choose("without-key")
+        await asyncio.to_thread(note_choice, self._app.user_dir, "without-key")
         return Done("/", "Documents can be searched without a key. To sign items, make one: kiwi keys new")
 
     async def trust_keys(self, form: Form) -> Done:
@@ -96,30 +108,14 @@ class FirstSteps(PageGroup):
 
     async def hide(self, _form: Form) -> Done:
         """Show the steps no longer."""
-        await self._choose("hidden")
+        await asyncio.to_thread(note_choice, self._app.user_dir, "hidden")
         return Done("/", "The first steps are hidden.")
 
-    async def note_search(self) -> None:
-        """Remember that something was searched."""
-        with suppress(ConfigError):  # a search does not fail because of it
-            await self._choose("searched")
-
-    async def _choose(self, choice: Choice) -> None:
-        """Remember a choice of the user, or that the first search was made.
-
-        Raises
-        ------
-        ConfigError
-            When it cannot be written.
-        """
-        path = self._choices / choice
-        try:
-            await asyncio.to_thread(create_file, path)
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error.strerror}") from error
-
-    def _was_chosen(self, choice: Choice) -> bool:
-        return (self._choices / choice).exists()
+    pages: ClassVar = {"/": home, "/settings": settings}
+    actions: ClassVar = {
+        "/first-steps/key": make_key, "/first-steps/without-key": skip_key,
+        "/first-steps/trust": trust_keys, "/first-steps/hide": hide,
+    }  # fmt: skip
 
     def _untrusted(self) -> Sequence[bytes]:
         """Return this user's public keys that have no entry in the trust files."""
@@ -128,3 +124,18 @@ class FirstSteps(PageGroup):
             with suppress(NotFound):  # its public half is missing
                 found.append(keys.public_key(name, folder))
         return [key for key in found if sha256_hex(key) not in self._app.trust.by_key]
+
+
+def note_choice(user_dir: Path, choice: Choice) -> None:
+    """Remember a choice of the user, or that the first search was made.
+
+    Raises
+    ------
+    ConfigError
+        When it cannot be written.
+    """
+    path = user_dir / CHOICES / choice
+    try:
+        create_file(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
