@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -256,18 +255,12 @@ async def _measure_memories(
     session: Session, app: Services, conversations: Sequence[Conversation]
 ) -> list[FoundEvidence]:  # fmt: skip
     from kiwi_rag.evaluation import memory as evaluation
-    from kiwi_rag.services.memory import Memory
+    from kiwi_rag.usecases.memory import temporary_memory
 
     found: list[FoundEvidence] = []
-    settings = replace(app.settings, memory_store="local", memory_retention_days=0.0)
-    resolved = replace(app.resolved, settings=settings)
     with session.progress_bar("eval", "questions") as planned:
         progress = planned(sum(len(one.questions) for one in conversations))
         for one in conversations:
-            with TemporaryDirectory(prefix="kiwi-eval-") as folder:
-                async with Services(resolved, Path(folder)) as inner, Memory(inner) as held:
-                    added = await held.add_all(one.exchanges)
-                    if added.refused:
-                        raise UsageError(f"{one.name}: {counted(len(added.refused), 'exchanges')} cannot be stored")
-                    found += await evaluation.evaluate(one, held.search, progress)
+            async with temporary_memory(app, one.exchanges) as held:
+                found += await evaluation.evaluate(one, held.search, progress=progress)
     return found

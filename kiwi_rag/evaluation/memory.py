@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean
@@ -22,16 +22,17 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from kiwi_rag.errors import SourceUnreadable, UsageError
-from kiwi_rag.evaluation.runs import METHODS
+from kiwi_rag.evaluation import runs
 from kiwi_rag.model import Exchange, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.model.exchanges import id_of
 
+METHODS = {name: changes for name, changes in runs.METHODS.items() if name != "grep"}
 UNITS = {"turn": 3, "exchange": 2, "session": 1}
 """Each unit, and how many parts of a `Place` name it."""
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 ALL = "all"
-FOUND = 100
-"""Turns that each search returns: enough to rank sessions, too."""
+FOUND = 50
+"""Hits of each search: enough to rank sessions, too."""
 FIRST = 5
 """The depth of the first recall."""
 RESAMPLES = 2_000
@@ -129,17 +130,19 @@ def load(path: Path) -> Sequence[Conversation]:
 
 
 async def evaluate(
-    conversation: Conversation, search: Search, progress: Callable[[int], object] = lambda _: None
-) -> list[FoundEvidence]:
-    """Ask every question by every method; `search` searches the conversation."""
+    conversation: Conversation, search: Search, methods: Mapping[str, Mapping[str, Any]] = METHODS,
+    progress: Callable[[int], object] = lambda _: None,
+) -> list[FoundEvidence]:  # fmt: skip
+    """Ask every question by every method; `search` searches the conversation, `methods` say what each changes of it."""
     found = []
     for question in conversation.questions:
-        for name, changes in METHODS.items():
-            if name == "grep":
-                continue
-            reply = await search(SearchQuery(question.text, limit=FOUND, per_file=0, **changes))
-            ranks = {unit: _ranks(reply.hits, question.evidence, parts) for unit, parts in UNITS.items()}
-            found.append(FoundEvidence(conversation.name, question, name, ranks, reply.complete))
+        for name, changes in methods.items():
+            query = SearchQuery(question.text, limit=FOUND, **changes)
+            turns, exchanges = [await search(replace(query, per_file=cap)) for cap in (0, 1)]
+            replies = {"turn": turns, "exchange": exchanges, "session": exchanges}
+            ranks = {unit: _ranks(reply.hits, question.evidence, UNITS[unit]) for unit, reply in replies.items()}
+            is_complete = turns.complete and exchanges.complete
+            found.append(FoundEvidence(conversation.name, question, name, ranks, is_complete))
         progress(1)
     return found
 

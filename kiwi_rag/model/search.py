@@ -190,7 +190,8 @@ class SearchQuery:
     ``weights`` are those of the fusion, ``None`` for the tuned ones; ``alpha`` replaces theirs. ``fusion`` is
     ``convex``, or ``rrf`` for ranks alone, which uses no weights. ``per_signer`` is how many hits one signer may have:
     0 for any number, ``None`` for half of them once three signers are found. For documents count ``alpha`` alone, and
-    ``per_file``: how many hits may be passages of one file, 0 for any number.
+    ``per_file``: how many hits may be passages of one file, 0 for any number; for exchanges also ``fusion`` and
+    ``half_life_days``.
     """
 
     text: str
@@ -231,9 +232,9 @@ class SearchResult:
     ``best_cosine``, ``first_cosine``, ``centroid_cosine``, ``best_bm25`` and ``item_bm25`` of its item; ``vectors`` and
     ``words``, the legs in [0, 1], with the item's ``vector_rank`` and ``lexical_rank`` there; ``alpha``, ``fusion``,
     ``prior``, ``plan``. Of a document there are no ranks and no ``prior``, but what is added: ``kind``,
-    ``path``, ``headings``, ``page`` and ``symbol``, by which its score may exceed 1. ``shadows`` lists
-    tiers whose item of the same id this one shadows, as ``tier`` or ``tier!principal`` where another principal signed
-    that item; ``tiers`` every tier that has the same content.
+    ``path``, ``headings``, ``page`` and ``symbol``, of an exchange ``speaker``, ``neighbours`` and ``recency``: a score
+    may exceed 1. ``shadows`` lists tiers whose item of the same id this one shadows, as ``tier`` or ``tier!principal``
+    where another principal signed that item; ``tiers`` every tier that has the same content.
     A document's ``cosine`` is None as long as the passage has no vector.
     ``duplicates`` are addresses of items with the same content under other ids, or places of passages with nearly the
     same text, which are not shown; ``more_duplicates`` counts further ones. ``passages`` is how many the item or

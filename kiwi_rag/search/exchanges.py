@@ -2,8 +2,9 @@
 
 A message is found by its own score and by that of its exchange, as a passage of a document is (`kiwi_rag.search.
 passages`). What precedes or follows an answer often says what it is about, so an exchange gains by the better of its
-two neighbours among the candidates of its session. A message gains if the query names its speaker, and, where the query
-has a half-life, if it is recent. One leg alone, and the fusion of ranks, rank by these alone.
+two neighbours among the candidates of its session. Where messages are ranked and not exchanges, one gains if the query
+names its speaker, and where the query has a half-life, what is recent gains. One leg alone, and the fusion of ranks,
+rank by these alone.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ WEIGHTS = FusionWeights(alpha=0.5, centroid=0.5, whole=0.5)
 NEIGHBOUR_SHARE = 0.5
 """The share of a neighbour's score above that of the worst candidate that an exchange gains."""
 SPEAKER_BONUS = 0.02
-"""What a message gains if the query names its speaker."""
+"""What a message gains if the query names its speaker, and more than one of an exchange may be a hit."""
 RECENCY_BONUS = 0.1
 """What a message gains that is written now; half of it after each half-life. No judged query asks for it."""
 FLOOR_SHARE = 0.8
@@ -69,7 +70,9 @@ class ExchangeChoice(PassageChoice):
         alpha = self.weights.alpha
         method = self.fusion
         fusion = Fusion(self.weights, max_term_score(statistics), method, comparable=method == "convex")
-        names = frozenset[str]() if self._is_plain else frozenset(query_terms(self.query.text))
+        # An exchange has what both said: who said it counts among messages alone.
+        is_by_name = not self._is_plain and self.query.per_file != 1
+        names = frozenset(query_terms(self.query.text) if is_by_name else ())
         legs = list(zip(*passage_legs(hits, fusion), strict=True))
         speakers = [SPEAKER_BONUS * is_said_by(hit.candidate.passage, names) for hit in hits]
         alone = [alpha * v + (1 - alpha) * w + speaker for (v, w), speaker in zip(legs, speakers, strict=True)]

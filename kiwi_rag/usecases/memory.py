@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kiwi_rag.config import Settings
@@ -19,6 +20,7 @@ from kiwi_rag.model.exchanges import mark_recalled, path_pattern
 from kiwi_rag.render.memory import recollections_json
 from kiwi_rag.search.diversify import CopyIndex
 from kiwi_rag.search.exchanges import above_floor
+from kiwi_rag.services import Services
 from kiwi_rag.services.memory import AddedExchange, Memory, Recollection
 from kiwi_rag.sources.memory.exchanges import Selection, SessionSummary
 from kiwi_rag.usecases.status import size_of
@@ -308,3 +310,22 @@ async def collect_memory_stats(memory: Memory, settings: Settings) -> dict[str, 
         "bytes": sum(size_of(folder.rglob("*")) for folder in folders),
         "retention_days": settings.memory_retention_days,
     }
+
+
+@asynccontextmanager
+async def temporary_memory(app: Services, exchanges: Sequence[Exchange]) -> AsyncIterator[Memory]:
+    """Open a memory of these exchanges in a temporary folder, which is removed at the end.
+
+    Raises
+    ------
+    UsageError
+        When one of them cannot be stored.
+    """
+    settings = replace(app.settings, memory_store="local", memory_retention_days=0.0)
+    with TemporaryDirectory(prefix="kiwi-memory-") as folder:
+        project = Services(replace(app.resolved, settings=settings), Path(folder))
+        async with project, Memory(project) as memory:
+            added = await memory.add_all(exchanges)
+            for exchange_id, findings in added.refused.items():
+                raise UsageError(f"exchange {exchange_id!r} cannot be stored: {findings[0].message}")
+            yield memory

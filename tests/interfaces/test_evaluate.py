@@ -183,3 +183,10 @@ def test_a_file_that_is_no_conversation_is_refused_with_its_place(acme: Kiwi) ->
     wrong.write_text('[{"conversation": {"session_1": [{"text": "Hi"}]}, "qa": []}]')
     done = acme.run("eval", "memory", str(wrong), expect=2)
     assert "talk.json[0].conversation.session_1[0].speaker" in done.stderr
+
+
+def test_a_conversation_that_cannot_be_stored_is_refused_by_the_id_of_its_turn(acme: Kiwi) -> None:
+    wrong = acme.cwd / "talk.json"
+    wrong.write_text(Path(TALK).read_text().replace('"D1:1"', '"D1:1\\u0007"'))
+    done = acme.run("eval", "memory", str(wrong), expect=2)
+    assert "'D1:1\\x07' cannot be stored" in done.stderr

@@ -115,9 +115,9 @@ async def test_a_larger_unit_counts_for_the_turns_in_it() -> None:
         return SearchReply(query, tuple(_hit(one, n) for one in conversation.exchanges[:5] for n in (1, 0)), (), ())
 
     progress: list[int] = []
-    answers = await evaluate(conversation, search, progress.append)
+    answers = await evaluate(conversation, search, progress=progress.append)
     assert len(answers) == 4 * len(conversation.questions) == 4 * sum(progress)
-    assert {(query.limit, query.per_file) for query in asked} == {(FOUND, 0)}
+    assert {(query.limit, query.per_file) for query in asked} == {(FOUND, 0), (FOUND, 1)}
     animals = next(one for one in answers if "animals" in one.question.text and one.method == "hybrid")
     assert animals.ranks == {"turn": [8, 10, None], "exchange": [4, 5, None], "session": [1, 2, 2]}
     assert animals.metrics("turn", 10) == {"recall@5": 0.0, "recall@10": pytest.approx(2 / 3), "mrr": 1 / 8}

@@ -121,7 +121,7 @@ async def test_the_neighbours_of_an_exchange_are_part_of_its_score(memory: Memor
 
 async def test_the_score_is_the_sum_of_its_parts(memory: Memory) -> None:
     await memory.hold(TALK)
-    for hit in (await memory.ask("Which berth did Ben name?", half_life_days=7)).hits:
+    for hit in (await memory.ask("Which berth did Ben name?", half_life_days=7, per_file=0)).hits:
         p = hit.parts
         legs = p["alpha"] * p["vectors"] + (1 - p["alpha"]) * p["words"]
         assert hit.score == pytest.approx(legs + p["speaker"] + p["neighbours"] + p["recency"])
@@ -134,6 +134,7 @@ async def test_a_message_of_the_named_speaker_comes_first(memory: Memory) -> Non
         best = (await memory.ask(f"What is blue, {name}?", per_file=0)).hits[0]
         assert best.passage.heading == (name,)
         assert best.parts["speaker"] == SPEAKER_BONUS
+        assert {hit.parts["speaker"] for hit in (await memory.ask(f"What is blue, {name}?")).hits} == {0.0}
     await memory.store.close()
 
 
