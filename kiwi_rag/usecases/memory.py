@@ -293,16 +293,15 @@ def export_lines(memory: Memory) -> Iterator[bytes]:
 
 async def collect_memory_stats(memory: Memory, settings: Settings) -> dict[str, Any]:
     """Return how much a memory has, since when, and how much of it is not indexed yet, JSON-ready."""
-    sessions = await asyncio.to_thread(memory.table.sessions)
+    count, sessions, first, last = await asyncio.to_thread(memory.table.totals)
     state = await memory.tier.store.status() if memory.is_indexed else None
-    count = sum(one.exchanges for one in sessions)
     folders = [memory.root, *([Path(str(state.details["path"])).parent] if state and "path" in state.details else [])]
     return {
         "memory": memory.title,
         "exchanges": count,
-        "sessions": len(sessions),
-        "first": min(one.first for one in sessions).isoformat() if sessions else "",
-        "last": max(one.last for one in sessions).isoformat() if sessions else "",
+        "sessions": sessions,
+        "first": first.isoformat() if first else "",
+        "last": last.isoformat() if last else "",
         "pending": count - (state.items if state else 0),
         "model": state.fingerprint if state else "",
         "store": memory.store_kind,

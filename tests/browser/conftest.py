@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,17 @@ def example(acme: Kiwi, folder: Path) -> Kiwi:
     return user
 
 
+def said() -> Iterator[dict[str, Any]]:
+    """Exchanges of two sessions: some short, one long, one hostile."""
+    for number, (user, assistant) in enumerate([
+        ("How do I prime the pump?", "Open the valve, then fill it with water."), ("And then?", "Start it. " * 400),
+        (HOSTILE, f"I will not: {HOSTILE}"), ("x" * 300, "A word without a break."),
+    ]):  # fmt: skip
+        ids = {"id": f"said-{number}", "session_id": f"session-{number // 3}", "thread_id": "pumps" if number else None}
+        messages = {"user_message": user, "assistant_message": assistant}
+        yield {**ids, **messages, "timestamp": f"2026-11-0{number + 1}T10:00:00Z"}
+
+
 @pytest.fixture(scope="package")
 def user(acme: Kiwi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
     """A user with the example items, a few documents, and a service."""
@@ -62,6 +74,8 @@ def user(acme: Kiwi, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]
     library.mkdir(parents=True)
     (library / "priming.md").write_text("# Priming\n\nOpen the valve, then fill the pump with water.\n")
     mine.run("library", "add", str(library.parent), "--id", "/maker/pump", "--version", "1.0.0")
+    (mine.home / "said.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in said()))
+    mine.run("memory", "import", str(mine.home / "said.jsonl"))
     with serving(mine):
         yield mine
 

@@ -137,3 +137,40 @@ def test_without_javascript_one_searches_reads_and_sees_the_settings(browser: Br
     page.get_by_role("link", name="Settings").click()
     assert "embedding_model" in page.get_by_role("main").inner_text()
     context.close()
+
+
+def test_the_memory_is_searched_read_and_forgotten_by_keyboard(watched: WatchedPage) -> None:
+    page = watched.page
+    page.goto("/memory")
+    page.keyboard.press("/")
+    page.keyboard.type("when is the pump started")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/memory/search\?"))
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    assert page.locator(".hit details").first.get_attribute("open") is not None
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("/memory/session.*id=said-"))
+    page.goto("/memory/session?session_id=session-1")
+    assert page.locator("pre").first.inner_text() == "x" * 300
+    page.get_by_role("button", name="Forget said-3").press("Enter")
+    page.wait_for_selector("h1:has-text('Forget 1 exchange')")
+    page.get_by_role("link", name="Cancel").press("Enter")
+    page.wait_for_url(re.compile("session_id=session-1"))
+
+
+def test_hits_of_the_memory_change_while_a_question_is_typed(watched: WatchedPage) -> None:
+    page = watched.page
+    page.goto("/memory/search?q=valve")
+    page_id = page.evaluate("window.marked = Math.random()")
+    page.fill("#q", "")
+    with page.expect_response(re.compile("q=pump")):
+        page.locator("#q").press_sequentially("pump")
+    page.wait_for_function("document.getElementById('found').innerText.includes('found')")
+    assert page.evaluate("window.marked") == page_id and "q=pump" in page.url
+
+
+def test_hostile_exchanges_do_nothing(watched: WatchedPage) -> None:
+    watched.page.goto("/memory/session?session_id=session-0")
+    watched.page.locator("summary").first.click()
+    assert "<script>alert(2)</script>" in watched.page.locator("#main").inner_text()

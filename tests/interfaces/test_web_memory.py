@@ -84,12 +84,12 @@ def records(user: Kiwi) -> list[dict[str, Any]]:
 def test_both_memories_are_shown_with_the_sessions_of_one(browser: httpx.Client, user: Kiwi) -> None:
     page = browser.get("/memory")
     assert page.status_code == 200 and '<a href="/memory" aria-current="page">Memory</a>' in page.text
-    assert f"The memory of {user.cwd}".lower() in page.text.lower() and "<dt>Exchanges</dt><dd>5</dd>" in page.text
+    assert f"The memory of {user.cwd}".lower() in page.text.lower() and "<p>5 exchanges in 4 sessions, " in page.text
     assert 'href="/memory?of=user"' in page.text and "shoe" not in page.text and "pirates" not in page.text
     shown = [page.text.index(f'session_id={one}"') for one in ("a%26b%3Dc%23d%2Fe+%3Ci%3E", "hostile", "s2", "s1")]
     assert shown == sorted(shown)
     own = browser.get("/memory?of=user").text
-    assert 'session_id=own"' in own and 'session_id=s1"' not in own and "<dt>Exchanges</dt><dd>1</dd>" in own
+    assert 'session_id=own"' in own and 'session_id=s1"' not in own and "<p>1 exchange in 1 session, " in own
 
 
 def test_sessions_and_exchanges_have_pages(browser: httpx.Client) -> None:
@@ -104,6 +104,13 @@ def test_rows_of_a_page_say_whether_there_are_more() -> None:
     assert pages._rows(range(50), 0)["is_last"] and pages._address("user", "/session", session_id="", id="a b&c") == (
         "/memory/session?of=user&id=a+b%26c"
     )
+
+
+def test_what_has_many_lines_or_characters_is_folded() -> None:
+    for text, is_folded in (("x" * 1_500, False), ("x" * 1_501, True), ("\n" * 29 + "x", False), ("x\n" * 30, True)):
+        (shown, _) = pages.ShownExchange.of(exchange(1, text)).messages
+        assert bool(shown.beginning) is is_folded and (shown.text, shown.left_out) == (text, 0)
+        assert not pages.ShownExchange.of(exchange(1, text), whole=True).messages[0].beginning
 
 
 def test_a_session_is_read_in_order_and_a_thread_across_sessions(browser: httpx.Client) -> None:

@@ -32,8 +32,10 @@ ROWS = 50
 """Sessions or exchanges on one page."""
 NEIGHBOURS = 3
 """Exchanges on each side of one that is shown alone."""
-FOLDED, MAX_SHOWN = 1_500, 20_000
-"""Characters of a message above which it is folded, and above which the rest is left out where others are beside it."""
+FOLDED, FOLDED_LINES = 1_500, 30
+"""Characters and lines of a message above which it is folded."""
+MAX_SHOWN = 20_000
+"""Characters of a message above which the rest is left out, unless it is opened alone."""
 _BEGINNING = 100
 _NAMED = 5
 """Ids that a question names."""
@@ -64,7 +66,8 @@ class ShownExchange:
 
 def _shown_message(speaker: str, text: str, *, whole: bool) -> ShownMessage:
     shown = text if whole else text[:MAX_SHOWN]
-    beginning = one_line(text[:_BEGINNING]) if len(text) > FOLDED and not whole else ""
+    is_long = len(text) > FOLDED or text.count("\n") >= FOLDED_LINES
+    beginning = one_line(text[:_BEGINNING]) if is_long and not whole else ""
     return ShownMessage(speaker, shown, beginning, len(text) - len(shown))
 
 

@@ -37,11 +37,12 @@ CREATE TABLE IF NOT EXISTS forgotten (
 CREATE TABLE IF NOT EXISTS positions (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 PRAGMA user_version = 1;
 """
-_SELECTED = """
-    (:ids = '[]' OR id IN (SELECT value FROM json_each(:ids))) AND (:session_id = '' OR session_id = :session_id)
-    AND (:thread_id = '' OR thread_id = :thread_id) AND (:since = '' OR at >= :since)
-    AND (:before = '' OR at < :before) AND (:text = '' OR contains(data, :text))
-"""
+# Field of a selection → what it asks of an exchange.
+_CONDITIONS = {
+    "ids": "id IN (SELECT value FROM json_each(:ids))", "session_id": "session_id = :session_id",
+    "thread_id": "thread_id = :thread_id", "since": "at >= :since", "before": "at < :before",
+    "text": "contains(data, :text)",
+}  # fmt: skip
 # The exchanges of a session next to one of them, on either side, the nearest first.
 _NEXT_TO = """
 SELECT data FROM (
@@ -49,9 +50,14 @@ SELECT data FROM (
     WHERE session_id = s AND (at, number) {0} (a, n) ORDER BY at {1}, number {1} LIMIT :count
 )
 """
+# The first step reads an index alone, and threads are read of the sessions that are wanted.
 _SESSIONS = """
-SELECT session_id, count(*), min(at), max(at), json_group_array(DISTINCT thread_id) FROM exchanges
-GROUP BY session_id ORDER BY max(at) DESC, session_id LIMIT :limit OFFSET :offset
+WITH wanted AS (
+    SELECT session_id s, count(*) exchanges, min(at) first, max(at) last FROM exchanges
+    GROUP BY s ORDER BY last DESC, s LIMIT :limit OFFSET :offset
+)
+SELECT s, exchanges, first, last,
+    (SELECT json_group_array(DISTINCT thread_id) FROM exchanges WHERE session_id = s) FROM wanted ORDER BY last DESC, s
 """
 
 
@@ -84,6 +90,12 @@ class Selection:
     def is_empty(self) -> bool:
         """Whether it names nothing, and so would mean everything."""
         return self == Selection()
+
+    @property
+    def where(self) -> str:
+        """The clause of a query that has `parameters`."""
+        conditions = [condition for name, condition in _CONDITIONS.items() if getattr(self, name)]
+        return f"WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def parameters(self) -> dict[str, str]:
         """Return the parameters of a query."""
@@ -148,14 +160,14 @@ class ExchangeTable:
 
     def select(self, selection: Selection, limit: int = -1, offset: int = 0) -> Sequence[Exchange]:
         """Return the exchanges that a selection names, the oldest first."""
-        query = f"SELECT data FROM exchanges WHERE {_SELECTED} ORDER BY at, number LIMIT :limit OFFSET :offset"  # noqa: S608
+        query = f"SELECT data FROM exchanges {selection.where} ORDER BY at, number LIMIT :limit OFFSET :offset"  # noqa: S608
         parameters = {**selection.parameters(), "limit": limit, "offset": offset}
         with self._using() as connection:
             return [_read(row) for row in connection.execute(query, parameters)]
 
     def paths(self, selection: Selection, matches: Callable[[Mapping[str, Any]], bool]) -> Sequence[str]:
         """Return the paths of those exchanges of a selection, each as JSON-ready data, that match. Reads each."""
-        query = f"SELECT path, data FROM exchanges WHERE {_SELECTED}"  # noqa: S608
+        query = f"SELECT path, data FROM exchanges {selection.where}"  # noqa: S608
         with self._using() as connection:
             rows = connection.execute(query, selection.parameters())
             return [path for path, data in rows if matches(json.loads(data))]
@@ -183,11 +195,20 @@ class ExchangeTable:
             for name, count, first, last, threads in rows
         ]
 
+    def totals(self) -> tuple[int, int, datetime | None, datetime | None]:
+        """Return the numbers of exchanges and of sessions, and the first and last moment."""
+        query = "SELECT count(*), count(DISTINCT session_id), min(at), max(at) FROM exchanges"
+        with self._using() as connection:
+            exchanges, sessions, *moments = connection.execute(query).fetchone()
+        first, last = (datetime.fromisoformat(one) if one else None for one in moments)
+        return exchanges, sessions, first, last
+
     def count(self, selection: Selection | None = None) -> int:
         """Return how many exchanges there are, or how many a selection names."""
-        where, parameters = (f" WHERE {_SELECTED}", selection.parameters()) if selection else ("", {})
+        selection = selection or Selection()
+        query = f"SELECT count(*) FROM exchanges {selection.where}"  # noqa: S608
         with self._using() as connection:
-            return int(connection.execute(f"SELECT count(*) FROM exchanges{where}", parameters).fetchone()[0])  # noqa: S608
+            return int(connection.execute(query, selection.parameters()).fetchone()[0])
 
     def versions(self) -> Sequence[tuple[str, int, int]]:
         """Return the path of each exchange, its size in bytes, and a number that no other version of it has."""
@@ -200,12 +221,12 @@ class ExchangeTable:
         They are in the index until `finish_forgetting`, which a later run does if this one is killed. The tombstones
         stay after that if `keep` is set.
         """
-        matching = f"SELECT id, path, :now, 1, :keep FROM exchanges WHERE {_SELECTED}"  # noqa: S608
+        matching = f"SELECT id, path, :now, 1, :keep FROM exchanges {selection.where}"  # noqa: S608
         parameters = {**selection.parameters(), "now": timestamp(datetime.now(UTC)), "keep": keep}
         with self._using() as connection, transaction(connection):
             ids = [row[0] for row in connection.execute(matching, parameters)]
             connection.execute(f"INSERT OR REPLACE INTO forgotten {matching}", parameters)
-            connection.execute(f"DELETE FROM exchanges WHERE {_SELECTED}", parameters)  # noqa: S608
+            connection.execute(f"DELETE FROM exchanges {selection.where}", parameters)  # noqa: S608
         return ids
 
     def indexed_forgotten(self) -> Mapping[str, str]:
