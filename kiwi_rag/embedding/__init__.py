@@ -9,10 +9,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 from kiwi_rag.model import Vector
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,9 @@ class EmbeddingProvider(ABC):
         return (await self.documents([text]))[0]
 
 
-def batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Yield `texts` in slices of at most `size`."""
-    return (texts[start : start + size] for start in range(0, len(texts), size))
+def batches(values: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
+    """Yield `values` in slices of at most `size`."""
+    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 def well_formed(text: str) -> str:

@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import (
-    EmbeddingError,
-    FingerprintMismatch,
-    KiwiError,
-    Rejected,
-    SourceUnreadable,
-    TextsRefused,
-)
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, Rejected, SourceUnreadable, TextsRefused
 from kiwi_rag.ingest import (
     BATCH_BYTES,
     JOBS,
@@ -72,14 +65,11 @@ class Callbacks:
     report: Callable[[], SyncReport] = SyncReport
 
 
-NO_CALLBACKS = Callbacks()
-
-
 async def sync(  # noqa: PLR0913  # what a run depends on
     source: Source,
     to: Collection[VectorStore],
     writer: IngestContext,
-    callbacks: Callbacks = NO_CALLBACKS,
+    callbacks: Callbacks = Callbacks(),
     *,
     paths: Sequence[str] | None = None,
     prune: bool = True,
@@ -315,9 +305,9 @@ class _Run:
 
     def _record_rejection(self, path: str, error: Rejected) -> None:
         """Report a rejected file: as skipped, and to be removed, where it is no document, else as failed."""
-        reasons = [finding.message for finding in error.findings if finding.code in _NO_DOCUMENT]
-        if reasons and self.to.workspace:
-            self._skip(path, reasons[0])
+        reason = next((finding.message for finding in error.findings if finding.code in _NO_DOCUMENT), "")
+        if reason and self.to.workspace:
+            self._skip(path, reason)
         else:
             self.report.failed[path] = error
 

@@ -151,9 +151,9 @@ class DocumentIndex(ClosesOpened):
 
         Without `embed`, a local one is updated for the search by words alone; `embed_missing` does the rest.
         """
-        from kiwi_rag.ingest.sync import NO_CALLBACKS, sync
+        from kiwi_rag.ingest.sync import Callbacks, sync
 
-        prune, callbacks = prune or not self.is_shared, callbacks or NO_CALLBACKS
+        prune, callbacks = prune or not self.is_shared, callbacks or Callbacks()
         return await sync(self.source, self.tier, writer, callbacks, paths=paths, prune=prune, embed=embed)
 
     async def embed_missing(self, writer: IngestContext) -> SyncReport:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from kiwi_rag.embedding import batches
 from kiwi_rag.model import Vector
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.local.catalog import meta, set_meta, state
@@ -101,7 +102,7 @@ class ChromaIndex:
         journal = connection.execute("SELECT passage_key, present FROM chroma_journal").fetchall()
         removed = [key for key, present in journal if not present]
         collection = self._collection(create=True)
-        for batch in _batches(removed):
+        for batch in batches(removed, BATCH):
             with _translate_errors():
                 collection.delete(ids=[str(key) for key in batch])
         self._put(connection, [key for key, present in journal if present])
@@ -125,7 +126,7 @@ class ChromaIndex:
 
     def _put(self, connection: sqlite3.Connection, keys: Sequence[int]) -> None:
         collection = self._collection(create=True)
-        for batch in _batches(sorted(keys)):
+        for batch in batches(sorted(keys), BATCH):
             rows = connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall()
             if not rows:  # passages that have no vectors yet
                 continue
@@ -210,7 +211,3 @@ def _translate_errors() -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
         raise ChromaFailed(f"{type(error).__name__}: {str(error)[:200]}") from error
-
-
-def _batches(keys: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (keys[start : start + BATCH] for start in range(0, len(keys), BATCH))
