@@ -27,7 +27,7 @@ from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
 from kiwi_rag.sources.source import FoundFile, SourceContent, content_of, read, root_of
-from kiwi_rag.stores.base import SourceStamp, VectorStore
+from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.audit import AuditSink
@@ -101,7 +101,7 @@ class IngestContext:
         return self.gate.admit_document(document, passages, envelope, policy, audit)
 
 
-async def ingest(source: SourceFile, to: Collection[VectorStore], writer: IngestContext) -> Admission:
+async def ingest(source: SourceFile, to: Collection, writer: IngestContext) -> Admission:
     """Read, admit, split, embed and store one file.
 
     Raises
@@ -115,9 +115,7 @@ async def ingest(source: SourceFile, to: Collection[VectorStore], writer: Ingest
     return admission
 
 
-async def store(
-    candidate: ItemCandidate, admission: Admission, to: Collection[VectorStore], writer: IngestContext
-) -> None:
+async def store(candidate: ItemCandidate, admission: Admission, to: Collection, writer: IngestContext) -> None:
     """Split, embed and store an admitted item, and then the stamp of its file in the collection."""
     records = await embed(admission, split(admission.item), writer)
     with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
@@ -127,7 +125,7 @@ async def store(
 
 
 async def ingest_document(
-    path: str, content: SourceContent, to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object]
+    path: str, content: SourceContent, to: Collection, writer: IngestContext, of_source: Sequence[object]
 ) -> Admission:
     """Admit, split, embed and store one document that was read, and then its stamp in the collection.
 
@@ -150,7 +148,7 @@ async def ingest_document(
     return admission
 
 
-def states_of(to: Collection[VectorStore]) -> FileStates:
+def states_of(to: Collection) -> FileStates:
     """Return what is known of the files of a collection.
 
     Raises
@@ -188,7 +186,7 @@ async def publish(
     return admission, receipt
 
 
-async def admit(candidate: ItemCandidate, to: Collection[VectorStore], gate: ValidationManager) -> Admission:
+async def admit(candidate: ItemCandidate, to: Collection, gate: ValidationManager) -> Admission:
     """Run the gate over a candidate, against what its tier has seen."""
     history = await to.store.history(candidate.ref)
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
@@ -208,7 +206,7 @@ def _records(
         yield EmbeddingRecord(admission, passage, vector, fingerprint)
 
 
-def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:
+def fingerprint_rules(to: Collection, writer: IngestContext, of_source: Sequence[object] = ()) -> str:
     """Return a digest of the rules that files are admitted, split, signed and embedded by.
 
     When it changes, every file is processed again.

@@ -37,7 +37,7 @@ from kiwi_rag.model import Admission, Filters, ItemType, StoredItem
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.file_states import FileStates, RunState
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
-from kiwi_rag.stores.base import SourceStamp, VectorStore
+from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
@@ -67,7 +67,7 @@ class Callbacks:
 
 async def sync(  # noqa: PLR0913  # what a run depends on
     source: Source,
-    to: Collection[VectorStore],
+    to: Collection,
     writer: IngestContext,
     callbacks: Callbacks = Callbacks(),
     *,
@@ -122,7 +122,7 @@ class _Run:
     """
 
     source: Source
-    to: Collection[VectorStore]
+    to: Collection
     writer: IngestContext
     rules: str
     stamps: Mapping[str, SourceStamp]
@@ -348,7 +348,7 @@ class _Run:
             self.report.deleted.append(ref)
 
 
-async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str, SourceStamp]:
+async def _known_files(source: Source, to: Collection) -> dict[str, SourceStamp]:
     """Return path → what is known of its file, of all that is stored.
 
     A stamp counts only while the store has its statement: a store may have been repaired, dropped, or written by
@@ -375,7 +375,7 @@ def _rules_of(stored: StoredItem) -> str:
         return ""
 
 
-async def _clear_other_model(to: Collection[VectorStore], writer: IngestContext) -> None:
+async def _clear_other_model(to: Collection, writer: IngestContext) -> None:
     stored, model = (await to.store.status()).fingerprint, str(writer.embed.fingerprint)
     if not stored or stored == model:
         return

@@ -18,7 +18,7 @@ from kiwi_rag.ingest import GROUP, JOBS, bounded_map
 from kiwi_rag.model import Passage, Vector
 from kiwi_rag.retry import attempts
 from kiwi_rag.sources.source import SyncReport, named_paths
-from kiwi_rag.stores.base import UnembeddedDocument, VectorStore
+from kiwi_rag.stores.base import UnembeddedDocument
 from kiwi_rag.telemetry import span
 from kiwi_rag.wordpieces import embedded_text
 
@@ -33,7 +33,7 @@ Passages = Mapping[int, Passage]
 
 
 async def embed_missing(
-    to: Collection[VectorStore],
+    to: Collection,
     embed: EmbeddingProvider,
     report: SyncReport,
     paths: Sequence[str] | None = None,

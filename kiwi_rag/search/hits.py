@@ -29,7 +29,6 @@ from kiwi_rag.search.state import find_conflict
 from kiwi_rag.search.tier_query import Key, TierQuery
 from kiwi_rag.search.verify import VerifiedItem, verify_passage, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
-from kiwi_rag.stores.base import VectorStore
 
 MAX_NAMED = 20
 """Duplicates of a hit that are named, and verified if the choice of hits did not reach them; the others are counted."""
@@ -88,7 +87,7 @@ class Verifier:
             self._refuse(hit, error, tier_query)
         return None
 
-    def found(self, hit: SearchResult) -> tuple[VerifiedItem, Collection[VectorStore]]:
+    def found(self, hit: SearchResult) -> tuple[VerifiedItem, Collection]:
         """Return the verified item or document of a hit that `verify` returned, and its tier."""
         return self._found[hit.tier, hit.ref.key][1], self._tier_queries[hit.tier].tier
 

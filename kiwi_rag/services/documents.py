@@ -99,7 +99,7 @@ class DocumentIndex(ClosesOpened):
         return self.store_kind != "local"
 
     @cached_property
-    def tier(self) -> Collection[VectorStore]:
+    def tier(self) -> Collection:
         """The collection of the documents."""
         local = self._app.local_store(self._folder, *self._below, **self.local_options)
         store: VectorStore = local
@@ -189,7 +189,7 @@ class DocumentIndex(ClosesOpened):
         self._app.file_states(folder).close()
         await asyncio.to_thread(remove_folder, folder)
 
-    def indexed_tier(self, hint: str = "") -> Collection[VectorStore]:
+    def indexed_tier(self, hint: str = "") -> Collection:
         """Return the collection of the documents that are indexed.
 
         Raises

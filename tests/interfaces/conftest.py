@@ -23,8 +23,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from kiwi_rag import retry
-from kiwi_rag.embedding import endpoint
+from kiwi_rag import endpoint, retry
 from tests.embedding_server import EmbeddingServer
 from tests.interfaces import in_process
 from tests.interfaces.forked import NO_NETWORK, ForkedProcess

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Literal, get_args
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
@@ -145,12 +146,12 @@ class CatalogSession:
     def __init__(self, folder: Path, ownership: Ownership, lock: WriterLock) -> None:
         self.path = folder / CATALOG_NAME
         self._ownership, self._lock = ownership, lock
-        self._connections: dict[Lane, tuple[sqlite3.Connection, _FileIdentity]] = {}
+        self._connections: dict[Lane, tuple[Connection, _FileIdentity]] = {}
         self._opening = threading.Lock()
         self._mutexes: dict[Lane, threading.Lock] = {lane: threading.Lock() for lane in get_args(Lane)}
 
     @contextmanager
-    def borrow(self, lane: Lane) -> Iterator[sqlite3.Connection]:
+    def borrow(self, lane: Lane) -> Iterator[Connection]:
         """Yield a connection for the use of one thread, and translate SQLite's errors.
 
         Raises
@@ -173,7 +174,7 @@ class CatalogSession:
         self.close()
         return move_database_aside(self.path, "corrupt")
 
-    def _connection(self, lane: Lane) -> sqlite3.Connection:
+    def _connection(self, lane: Lane) -> Connection:
         with self._opening:
             opened = self._connections.get(lane)
             if opened and opened[1] != _file_identity(self.path):
@@ -184,7 +185,7 @@ class CatalogSession:
                 opened = self._connections[lane] = self._open(lane), _file_identity(self.path)
             return opened[0]
 
-    def _open(self, lane: Lane) -> sqlite3.Connection:
+    def _open(self, lane: Lane) -> Connection:
         make_derived_folder(self.path.parent)
         if not (self._ownership.catalog_id() and self.path.exists()):
             self._create()
@@ -231,7 +232,7 @@ class CatalogSession:
             draft.replace(self.path)
 
 
-def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
+def migrate(connection: Connection, steps: tuple[str, ...] = STEPS) -> None:
     """Apply the missing steps, each in a transaction.
 
     Raises
@@ -258,7 +259,7 @@ def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> N
             raise
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: Connection) -> int:
     """Return the schema version; 0 for a catalog without tables."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
@@ -297,7 +298,7 @@ def _file_identity(path: Path) -> _FileIdentity:
     return found.st_dev, found.st_ino
 
 
-def _check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
+def _check_not_truncated(connection: Connection, path: Path) -> None:
     """Raise `StoreCorrupt` when the file is shorter than its own header says.
 
     SQLite would notice only when it reads a missing page. Not checked while a write-ahead log may hold the missing
