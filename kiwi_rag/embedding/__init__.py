@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -101,9 +102,20 @@ class EmbeddingProvider(ABC):
         return (await self.documents([text]))[0]
 
 
-def batches(values: Sequence[_T], size: int) -> Iterator[Sequence[_T]]:
-    """Yield `values` in slices of at most `size`."""
-    return (values[start : start + size] for start in range(0, len(values), size))
+def batches(
+    values: Iterable[_T], size: float, weight: Callable[[_T], int] = lambda _: 0, most: float = math.inf
+) -> Iterator[list[_T]]:
+    """Yield `values` in their order, in lists of up to `size` that weigh up to `most`; a heavier one is by itself."""
+    batch: list[_T] = []
+    total = 0
+    for value in values:
+        total += weight(value)
+        if batch and (len(batch) >= size or total > most):
+            yield batch
+            batch, total = [], weight(value)
+        batch.append(value)
+    if batch:
+        yield batch
 
 
 def well_formed(text: str) -> str:

@@ -10,6 +10,7 @@ While one group of passages is encoded, the files of the group before are stored
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
@@ -17,16 +18,17 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
+from kiwi_rag.embedding import batches
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, Rejected, SourceUnreadable, TextsRefused
 from kiwi_rag.ingest import (
     BATCH_BYTES,
     JOBS,
     RULES,
     WORDS_BATCH_BYTES,
+    WORDS_GROUP,
     AdmittedFile,
     IngestContext,
     batch_by_passages,
-    batch_by_size,
     bounded_map,
     encode_files,
     fingerprint_rules,
@@ -216,7 +218,7 @@ class _Run:
                 await index.put_words([(file.admission, file.passages) for file in group], fingerprint)
             return group
 
-        async with aclosing(bounded_map(put, batch_by_passages(files), 1)) as groups:
+        async with aclosing(bounded_map(put, batch_by_passages(files, WORDS_GROUP), 1)) as groups:
             async for group in groups:
                 yield group
 
@@ -241,7 +243,8 @@ class _Run:
         self.progress(1)
 
     async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
-        for batch in batch_by_size(files, WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES):
+        most = WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES
+        for batch in batches(files, math.inf, lambda file: file.size, most):
             # A document has no versions, and is read in the gate's thread.
             histories = [await self.to.store.history(file.content.ref) if file.content else {} for file in batch]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
