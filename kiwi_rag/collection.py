@@ -6,18 +6,26 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, cast
 
 from kiwi_rag.errors import UnknownFilter
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import Policy
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from kiwi_rag.monitor.monitor import RegistryMonitor
     from kiwi_rag.signing.trust import TrustPolicy
     from kiwi_rag.sources.file_states import FileStates
     from kiwi_rag.stores.local import LocalVectorStore
     from kiwi_rag.stores.local.audit import SqliteAuditLog
+
+    StoreT_co = TypeVar("StoreT_co", bound=VectorStore, covariant=True, default=VectorStore)
+else:
+    from typing import TypeVar
+
+    StoreT_co = TypeVar("StoreT_co", covariant=True)  # the default of a type variable is known from Python 3.13 on
 
 MEMORY = "memory"
 """The name of the tier that a conversation memory is."""
@@ -33,9 +41,6 @@ SOURCES = {
 
 YankLookup = Callable[[Sequence[str]], frozenset[str]]
 """Returns those of some digests whose versions were yanked, as far as this user knows. Blocks for a short time."""
-
-
-StoreT_co = TypeVar("StoreT_co", bound=VectorStore, covariant=True)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from types import TracebackType
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from kiwi_rag.errors import StoreError
+from kiwi_rag.errors import StoreBusy, StoreError
 
 WRITING = (0.1, 0.4, 1.0, 2.0)
 """Seconds before each further attempt to write: long enough for a server to restart, or a connection to get free."""
@@ -15,26 +15,7 @@ READING = (0.0,)
 """Of a search: one more attempt over a new connection, at once, since other tiers can answer."""
 
 
-class Attempt:
-    """One attempt of several, as a context: it suppresses a transient error, and pauses, unless it is the last one."""
-
-    def __init__(self, pause: float | None) -> None:
-        self._pause = pause
-        self.failed = False
-
-    async def __aenter__(self) -> None:
-        return
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        self.failed = self._pause is not None and isinstance(error, StoreError) and error.transient
-        if self.failed:
-            await asyncio.sleep(self._pause or 0.0)
-        return self.failed
-
-
-def attempts(pauses: Sequence[float] = WRITING) -> Iterator[Attempt]:
+def attempts(pauses: Sequence[float] = WRITING) -> Iterator[AbstractAsyncContextManager[None]]:
     """Yield up to ``1 + len(pauses)`` attempts, until one does not fail::
 
         for attempt in attempts():
@@ -42,14 +23,26 @@ def attempts(pauses: Sequence[float] = WRITING) -> Iterator[Attempt]:
                 ...
 
     The block must be safe to run twice: a connection may be lost after the server committed, before it said so. The
-    `StoreError` of the last attempt is raised, and one that is not ``transient`` at once, since another attempt would
-    not help.
+    `StoreError` of the last attempt is raised, and one that is neither ``transient`` nor a `StoreBusy` at once, since
+    another attempt would not help.
     """
     for pause in (*pauses, None):
-        attempt = Attempt(pause)
-        yield attempt
-        if not attempt.failed:
+        failures: list[StoreError] = []
+        yield _attempt(pause, failures)
+        if not failures:
             return
+
+
+@asynccontextmanager
+async def _attempt(pause: float | None, failures: list[StoreError]) -> AsyncIterator[None]:
+    """Suppress an error that another attempt may not meet, and pause, unless this is the last attempt."""
+    try:
+        yield
+    except StoreError as error:
+        if pause is None or not (error.transient or isinstance(error, StoreBusy)):
+            raise
+        failures.append(error)
+        await asyncio.sleep(pause)
 
 
 def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch
 from kiwi_rag.model import Vector
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,20 @@ class EmbeddingProvider(ABC):
         return (await self.documents([text]))[0]
 
 
-def batches(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Yield `texts` in slices of at most `size`."""
-    return (texts[start : start + size] for start in range(0, len(texts), size))
+def batches(
+    values: Iterable[_T], size: float, weight: Callable[[_T], int] = lambda _: 0, most: float = math.inf
+) -> Iterator[list[_T]]:
+    """Yield `values` in their order, in lists of up to `size` that weigh up to `most`; a heavier one is by itself."""
+    batch: list[_T] = []
+    total = 0
+    for value in values:
+        total += weight(value)
+        if batch and (len(batch) >= size or total > most):
+            yield batch
+            batch, total = [], weight(value)
+        batch.append(value)
+    if batch:
+        yield batch
 
 
 def well_formed(text: str) -> str:

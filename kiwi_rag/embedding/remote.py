@@ -10,14 +10,15 @@ about four bytes a token, code and other scripts about three (a Chinese characte
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, unit_vectors, well_formed
+from kiwi_rag.embedding import EmbeddingProvider, Fingerprint, batches, unit_vectors, well_formed
 from kiwi_rag.embedding.usage import RemoteCall, UsageLog
 from kiwi_rag.endpoint import Endpoint, post_json
 from kiwi_rag.errors import AnswerMalformed, EmbeddingError, FingerprintMismatch, ModelUnavailable, TextsRefused
@@ -157,7 +158,7 @@ class RemoteEmbeddingProvider(EmbeddingProvider):
             If it fails otherwise after all retries. For some seconds after any failure it gets no request.
         """
         sent = [truncate(well_formed(text), self.max_tokens) for text in texts]
-        runs = requests(sent, self.batch_size, self.request_tokens)
+        runs = batches(sent, self.batch_size, estimated_tokens, self.request_tokens or math.inf)
         return [vector for run in runs for vector in self._encode_run(run)]
 
     def _encode_run(self, texts: Sequence[str]) -> Sequence[Vector]:
@@ -223,21 +224,6 @@ def truncate(text: str, tokens: int) -> str:
     if not tokens or estimated_tokens(text) <= tokens:
         return text
     return text.encode("utf-8", "replace")[: tokens * _BYTES_PER_TOKEN].decode("utf-8", "ignore")
-
-
-def requests(texts: Sequence[str], size: int, tokens: int) -> Iterator[Sequence[str]]:
-    """Yield `texts` in order, in runs of at most `size` texts and about `tokens` tokens (0: any number of them)."""
-    run: list[str] = []
-    run_tokens = 0
-    for text in texts:
-        text_tokens = estimated_tokens(text)
-        if run and (len(run) == size or (tokens and run_tokens + text_tokens > tokens)):
-            yield run
-            run, run_tokens = [], 0
-        run.append(text)
-        run_tokens += text_tokens
-    if run:
-        yield run
 
 
 class OpenAIEmbeddingProvider(RemoteEmbeddingProvider):

@@ -26,8 +26,8 @@ from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of
 from kiwi_rag.model import Admission, Document, EmbeddingRecord, Passage, Vector, Visibility
 from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.sources.file_states import FileStates
-from kiwi_rag.sources.source import FoundFile, SourceContent, content_of, read, root_of
-from kiwi_rag.stores.base import SourceStamp, VectorStore
+from kiwi_rag.sources.source import SourceContent, content_of, read, root_of
+from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.audit import AuditSink
@@ -101,7 +101,7 @@ class IngestContext:
         return self.gate.admit_document(document, passages, envelope, policy, audit)
 
 
-async def ingest(source: SourceFile, to: Collection[VectorStore], writer: IngestContext) -> Admission:
+async def ingest(source: SourceFile, to: Collection, writer: IngestContext) -> Admission:
     """Read, admit, split, embed and store one file.
 
     Raises
@@ -115,9 +115,7 @@ async def ingest(source: SourceFile, to: Collection[VectorStore], writer: Ingest
     return admission
 
 
-async def store(
-    candidate: ItemCandidate, admission: Admission, to: Collection[VectorStore], writer: IngestContext
-) -> None:
+async def store(candidate: ItemCandidate, admission: Admission, to: Collection, writer: IngestContext) -> None:
     """Split, embed and store an admitted item, and then the stamp of its file in the collection."""
     records = await embed(admission, split(admission.item), writer)
     with span("kiwi.store", tier=to.name, step="upsert", passages=len(records)):
@@ -127,7 +125,7 @@ async def store(
 
 
 async def ingest_document(
-    path: str, content: SourceContent, to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object]
+    path: str, content: SourceContent, to: Collection, writer: IngestContext, of_source: Sequence[object]
 ) -> Admission:
     """Admit, split, embed and store one document that was read, and then its stamp in the collection.
 
@@ -150,7 +148,7 @@ async def ingest_document(
     return admission
 
 
-def states_of(to: Collection[VectorStore]) -> FileStates:
+def states_of(to: Collection) -> FileStates:
     """Return what is known of the files of a collection.
 
     Raises
@@ -188,7 +186,7 @@ async def publish(
     return admission, receipt
 
 
-async def admit(candidate: ItemCandidate, to: Collection[VectorStore], gate: ValidationManager) -> Admission:
+async def admit(candidate: ItemCandidate, to: Collection, gate: ValidationManager) -> Admission:
     """Run the gate over a candidate, against what its tier has seen."""
     history = await to.store.history(candidate.ref)
     return await asyncio.to_thread(gate.admit, candidate, to.policy, history, to.audit)
@@ -208,7 +206,7 @@ def _records(
         yield EmbeddingRecord(admission, passage, vector, fingerprint)
 
 
-def fingerprint_rules(to: Collection[VectorStore], writer: IngestContext, of_source: Sequence[object] = ()) -> str:
+def fingerprint_rules(to: Collection, writer: IngestContext, of_source: Sequence[object] = ()) -> str:
     """Return a digest of the rules that files are admitted, split, signed and embedded by.
 
     When it changes, every file is processed again.
@@ -294,16 +292,16 @@ class AdmittedFile:
     stamp: SourceStamp
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Group:
     """Files that are encoded together, each with the texts of its passages.
 
     ``new`` are the texts that no group before encodes. ``vectors`` is text → vector, shared by many groups.
     """
 
+    files: Sequence[tuple[AdmittedFile, Sequence[str]]]
+    new: Sequence[str]
     vectors: dict[str, Vector]
-    files: list[tuple[AdmittedFile, list[str]]] = field(default_factory=list)
-    new: dict[str, None] = field(default_factory=dict)
 
 
 async def encode_files(
@@ -320,7 +318,7 @@ async def encode_files(
     """
 
     async def encode(group: _Group) -> _Group:
-        group.vectors.update(zip(group.new, await embed.documents(list(group.new)), strict=True))
+        group.vectors.update(zip(group.new, await embed.documents(group.new), strict=True))
         return group
 
     async with aclosing(bounded_map(encode, _groups(files), jobs)) as groups:
@@ -330,46 +328,25 @@ async def encode_files(
 
 
 async def _groups(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[_Group]:
-    known: set[str] = set()
-    vectors: dict[str, Vector] = {}
-    group = _Group(vectors)
-    async for file in files:
-        texts = [embedded_text(passage) for passage in file.passages]
-        group.new.update(dict.fromkeys(text for text in texts if text not in known))
-        known.update(texts)
-        group.files.append((file, texts))
-        if sum(len(of_file) for _, of_file in group.files) >= GROUP:
-            yield group
-            if len(known) > KEPT_TEXTS:
-                known, vectors = set(), {}
-            group = _Group(vectors)
-    if group.files:
-        yield group
+    known, vectors = set[str](), dict[str, Vector]()
+    async for batch in batch_by_passages(files, GROUP):
+        texts = [(file, [embedded_text(passage) for passage in file.passages]) for file in batch]
+        new = dict.fromkeys(text for _, of_file in texts for text in of_file if text not in known)
+        known.update(new)
+        yield _Group(texts, list(new), vectors)
+        if len(known) > KEPT_TEXTS:
+            known, vectors = set(), {}
 
 
-async def batch_by_passages(files: AsyncIterable[AdmittedFile]) -> AsyncGenerator[list[AdmittedFile]]:
-    """Yield files in their order in batches of at least `WORDS_GROUP` passages; the last may have fewer."""
+async def batch_by_passages(files: AsyncIterable[AdmittedFile], least: int) -> AsyncGenerator[list[AdmittedFile]]:
+    """Yield files in their order in batches of at least so many passages; the last may have fewer."""
     batch: list[AdmittedFile] = []
     passages = 0
     async for file in files:
         batch.append(file)
         passages += len(file.passages)
-        if passages >= WORDS_GROUP:
+        if passages >= least:
             yield batch
             batch, passages = [], 0
-    if batch:
-        yield batch
-
-
-def batch_by_size(files: Iterable[FoundFile], most: int = BATCH_BYTES) -> Iterator[list[FoundFile]]:
-    """Yield files in their order in batches of up to `most` bytes; a larger file is a batch by itself."""
-    batch: list[FoundFile] = []
-    size = 0
-    for file in files:
-        size += file.size
-        if batch and size > most:
-            yield batch
-            batch, size = [], file.size
-        batch.append(file)
     if batch:
         yield batch

@@ -13,7 +13,6 @@ from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map
 from kiwi_rag.model import Admission, ItemRef, Visibility
 from kiwi_rag.sources.source import read
-from kiwi_rag.stores.base import VectorStore
 
 if TYPE_CHECKING:
     from kiwi_rag.registry.client import Receipt
@@ -66,7 +65,7 @@ class PublishRun:
         Why the run stopped early; None while the registry can be reached.
     """
 
-    local: Collection[VectorStore]
+    local: Collection
     to: Collection[RegistryVectorStore]
     writer: IngestContext
     visibility: Visibility | None = None

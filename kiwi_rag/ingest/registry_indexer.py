@@ -107,10 +107,7 @@ async def index_pending(
 
 
 async def watch(
-    to: Collection[RegistryVectorStore],
-    writer: Callable[[], IngestContext],
-    *,
-    every: float = 30.0,
+    to: Collection[RegistryVectorStore], writer: Callable[[], IngestContext], *, every: float = 30.0
 ) -> AsyncGenerator[Outcome | Unreachable]:
     """Index waiting items, then every published item, until it is closed or cancelled; this releases all claims.
 

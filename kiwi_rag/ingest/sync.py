@@ -10,6 +10,7 @@ While one group of passages is encoded, the files of the group before are stored
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
@@ -17,23 +18,17 @@ from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import (
-    EmbeddingError,
-    FingerprintMismatch,
-    KiwiError,
-    Rejected,
-    SourceUnreadable,
-    TextsRefused,
-)
+from kiwi_rag.embedding import batches
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, Rejected, SourceUnreadable, TextsRefused
 from kiwi_rag.ingest import (
     BATCH_BYTES,
     JOBS,
     RULES,
     WORDS_BATCH_BYTES,
+    WORDS_GROUP,
     AdmittedFile,
     IngestContext,
     batch_by_passages,
-    batch_by_size,
     bounded_map,
     encode_files,
     fingerprint_rules,
@@ -44,7 +39,7 @@ from kiwi_rag.model import Admission, Filters, ItemType, StoredItem
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.file_states import FileStates, RunState
 from kiwi_rag.sources.source import FoundFile, Source, SourceContent, SyncReport, named_paths
-from kiwi_rag.stores.base import SourceStamp, VectorStore
+from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent, AuditSink
 from kiwi_rag.validation.document_gate import DocumentFile
@@ -72,14 +67,11 @@ class Callbacks:
     report: Callable[[], SyncReport] = SyncReport
 
 
-NO_CALLBACKS = Callbacks()
-
-
 async def sync(  # noqa: PLR0913  # what a run depends on
     source: Source,
-    to: Collection[VectorStore],
+    to: Collection,
     writer: IngestContext,
-    callbacks: Callbacks = NO_CALLBACKS,
+    callbacks: Callbacks = Callbacks(),
     *,
     paths: Sequence[str] | None = None,
     prune: bool = True,
@@ -132,7 +124,7 @@ class _Run:
     """
 
     source: Source
-    to: Collection[VectorStore]
+    to: Collection
     writer: IngestContext
     rules: str
     stamps: Mapping[str, SourceStamp]
@@ -226,7 +218,7 @@ class _Run:
                 await index.put_words([(file.admission, file.passages) for file in group], fingerprint)
             return group
 
-        async with aclosing(bounded_map(put, batch_by_passages(files), 1)) as groups:
+        async with aclosing(bounded_map(put, batch_by_passages(files, WORDS_GROUP), 1)) as groups:
             async for group in groups:
                 yield group
 
@@ -251,7 +243,8 @@ class _Run:
         self.progress(1)
 
     async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
-        for batch in batch_by_size(files, WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES):
+        most = WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES
+        for batch in batches(files, math.inf, lambda file: file.size, most):
             # A document has no versions, and is read in the gate's thread.
             histories = [await self.to.store.history(file.content.ref) if file.content else {} for file in batch]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
@@ -315,9 +308,9 @@ class _Run:
 
     def _record_rejection(self, path: str, error: Rejected) -> None:
         """Report a rejected file: as skipped, and to be removed, where it is no document, else as failed."""
-        reasons = [finding.message for finding in error.findings if finding.code in _NO_DOCUMENT]
-        if reasons and self.to.workspace:
-            self._skip(path, reasons[0])
+        reason = next((finding.message for finding in error.findings if finding.code in _NO_DOCUMENT), "")
+        if reason and self.to.workspace:
+            self._skip(path, reason)
         else:
             self.report.failed[path] = error
 
@@ -358,7 +351,7 @@ class _Run:
             self.report.deleted.append(ref)
 
 
-async def _known_files(source: Source, to: Collection[VectorStore]) -> dict[str, SourceStamp]:
+async def _known_files(source: Source, to: Collection) -> dict[str, SourceStamp]:
     """Return path → what is known of its file, of all that is stored.
 
     A stamp counts only while the store has its statement: a store may have been repaired, dropped, or written by
@@ -385,7 +378,7 @@ def _rules_of(stored: StoredItem) -> str:
         return ""
 
 
-async def _clear_other_model(to: Collection[VectorStore], writer: IngestContext) -> None:
+async def _clear_other_model(to: Collection, writer: IngestContext) -> None:
     stored, model = (await to.store.status()).fingerprint, str(writer.embed.fingerprint)
     if not stored or stored == model:
         return

@@ -7,22 +7,23 @@ one, of any process. The writer's lock is held only while a group of vectors is 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.embedding import EmbeddingProvider
-from kiwi_rag.errors import EmbeddingError, StoreBusy, TextsRefused
+from kiwi_rag.embedding import EmbeddingProvider, batches
+from kiwi_rag.errors import EmbeddingError, TextsRefused
 from kiwi_rag.ingest import GROUP, JOBS, bounded_map
 from kiwi_rag.model import Passage, Vector
+from kiwi_rag.retry import attempts
 from kiwi_rag.sources.source import SyncReport, named_paths
-from kiwi_rag.stores.base import UnembeddedDocument, VectorStore
+from kiwi_rag.stores.base import UnembeddedDocument
 from kiwi_rag.telemetry import span
 from kiwi_rag.wordpieces import embedded_text
 
-ATTEMPTS = 15
-"""How often to wait for another process that writes, `WAIT_SECONDS` of the local store each time."""
+PAUSES = (0.0,) * 14
+"""Between attempts to store vectors while another process writes; each waits `WAIT_SECONDS` of the local store."""
 
 _README = re.compile(r"(?:.*/)?readme[^/]*", re.IGNORECASE)
 _DOCS = re.compile(r"(?:.*/)?docs?/.*", re.IGNORECASE)
@@ -32,7 +33,7 @@ Passages = Mapping[int, Passage]
 
 
 async def embed_missing(
-    to: Collection[VectorStore],
+    to: Collection,
     embed: EmbeddingProvider,
     report: SyncReport,
     paths: Sequence[str] | None = None,
@@ -60,12 +61,12 @@ async def embed_missing(
     remaining = {key: one.path for one in sort_by_likely_use(documents) for key in one.keys}
     advance, fingerprint = planned(len(remaining)), str(embed.fingerprint)
 
-    async def encode(passages: Passages) -> tuple[Passages, dict[int, Vector]]:
+    async def encode(keys: Sequence[int]) -> tuple[Passages, dict[int, Vector]]:
+        passages = await store.passages(keys)
         return passages, await _encode(passages, embed, remaining, report)
 
     try:
-        groups = _groups(list(remaining), store.passages)
-        async with aclosing(bounded_map(encode, groups, JOBS)) as encoded:
+        async with aclosing(bounded_map(encode, batches(list(remaining), GROUP), JOBS)) as encoded:
             async for passages, vectors in encoded:
                 if vectors:
                     await _store(partial(store.put_vectors, passages, vectors, fingerprint), to.name, len(vectors))
@@ -95,13 +96,6 @@ def sort_by_likely_use(documents: Sequence[UnembeddedDocument]) -> list[Unembedd
     return sorted(sorted(by_path, key=lambda one: one.last_modified, reverse=True), key=kind)
 
 
-async def _groups(
-    keys: Sequence[int], read: Callable[[Sequence[int]], Awaitable[Passages]]
-) -> AsyncGenerator[Passages]:
-    for start in range(0, len(keys), GROUP):
-        yield await read(keys[start : start + GROUP])
-
-
 async def _encode(
     passages: Passages, embed: EmbeddingProvider, paths: Mapping[int, str], report: SyncReport
 ) -> dict[int, Vector]:
@@ -121,9 +115,6 @@ async def _encode(
 async def _store(put: Callable[[], Awaitable[None]], tier: str, count: int) -> None:
     """Store vectors, and wait while another process is writing."""
     with span("kiwi.store", tier=tier, step="vectors", passages=count):
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return await put()
-            except StoreBusy:
-                if attempt == ATTEMPTS:
-                    raise
+        for attempt in attempts(PAUSES):
+            async with attempt:
+                await put()

@@ -142,12 +142,14 @@ class ItemChoice(Choice):
             if position == fetched:  # fetch ahead: one request after another would add up the tiers' latencies
                 fetched += max(self._missing, FETCHED_AT_ONCE)
                 await self.verifier.fetch([hit for hit in best_first[position:fetched] if self._may_be_added(hit)])
-            await self._add_capped(best_first[position].score)
+            await self._add_first(self._capped, best_first[position].score)
             if self._missing:
                 await self._consider(best_first[position])
                 position += 1
-        await self._add_capped(-math.inf)
-        await self._add_copies()
+        await self._add_first(self._capped)
+        if self._missing:  # the content of duplicates may differ from what the tier reported
+            await self.verifier.fetch(self._copies)
+        await self._add_first(self._copies)
         return best_first[position:]
 
     def _may_be_added(self, hit: RankedHit) -> bool:
@@ -162,18 +164,10 @@ class ItemChoice(Choice):
         if not may_be_added or (verified and not self._add(verified)):
             self._capped.append(hit)
 
-    async def _add_capped(self, score: float) -> None:
-        """Add the capped hits in comparison with which an item of this score is not nearly as good."""
-        while self._missing and self._capped and score < NEAR * self._capped[0].score:
-            if verified := await self.verifier.verify(self._capped.pop(0)):
-                self._add(verified, capped=False)
-
-    async def _add_copies(self) -> None:
-        """Verify reported duplicates where hits are missing: their content may differ from what the tier reported."""
-        if self._missing:
-            await self.verifier.fetch(self._copies)
-        while self._missing and self._copies:
-            if verified := await self.verifier.verify(self._copies.pop(0)):
+    async def _add_first(self, hits: list[RankedHit], score: float = -math.inf) -> None:
+        """Verify and add the first hits, in comparison with which an item of this score is not nearly as good."""
+        while self._missing and hits and score < NEAR * hits[0].score:
+            if verified := await self.verifier.verify(hits.pop(0)):
                 self._add(verified, capped=False)
 
     async def _add_duplicates(self, others: Sequence[RankedHit]) -> None:

@@ -14,14 +14,13 @@ from kiwi_rag.model import Document, ItemState, SearchResult
 from kiwi_rag.search.verify import VerifiedItem
 from kiwi_rag.sources.source import root_of
 from kiwi_rag.storage.safe_open import read_below
-from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
 
 DOCUMENT_CHANGED = "the file has changed since it was indexed"
 
 
-def read_document_state(item: VerifiedItem, workspace: Collection[VectorStore]) -> ItemState | None:
+def read_document_state(item: VerifiedItem, workspace: Collection) -> ItemState | None:
     """Compare a document with its file and those that it includes; None where the file was deleted. Blocking.
 
     A file that this machine indexed has the digest that was recorded then. Another one is compared as it is after
@@ -42,7 +41,7 @@ def read_document_state(item: VerifiedItem, workspace: Collection[VectorStore]) 
     return ItemState("" if same else DOCUMENT_CHANGED)
 
 
-def read_document(hit: SearchResult, workspace: Collection[VectorStore]) -> tuple[Document, bytes] | None:
+def read_document(hit: SearchResult, workspace: Collection) -> tuple[Document, bytes] | None:
     """Return a hit's document as it was indexed, and its file's bytes; None where they give other content. Blocking."""
     if hit.state.changed or not hit.state.compared:
         return None
@@ -54,7 +53,7 @@ def read_document(hit: SearchResult, workspace: Collection[VectorStore]) -> tupl
     return (document, file.data) if document else None
 
 
-def _read_file(path: str, included: Iterable[str], workspace: Collection[VectorStore]) -> DocumentFile:
+def _read_file(path: str, included: Iterable[str], workspace: Collection) -> DocumentFile:
     """Read a document's file, and those that it includes.
 
     Raises

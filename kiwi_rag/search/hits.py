@@ -29,7 +29,6 @@ from kiwi_rag.search.state import find_conflict
 from kiwi_rag.search.tier_query import Key, TierQuery
 from kiwi_rag.search.verify import VerifiedItem, verify_passage, verify_stored
 from kiwi_rag.signing.trust import TrustPolicy
-from kiwi_rag.stores.base import VectorStore
 
 MAX_NAMED = 20
 """Duplicates of a hit that are named, and verified if the choice of hits did not reach them; the others are counted."""
@@ -58,7 +57,6 @@ class Verifier:
         self._model = model
         self._items: dict[tuple[str, ItemRef, str], asyncio.Task[VerifiedItem]] = {}
         self._found: dict[tuple[str, Key], tuple[RankedHit, VerifiedItem]] = {}
-        self._has_item: dict[tuple[str, Key], asyncio.Task[bool]] = {}
         self.refused: list[RefusedHit] = []
 
     @cached_property
@@ -88,7 +86,7 @@ class Verifier:
             self._refuse(hit, error, tier_query)
         return None
 
-    def found(self, hit: SearchResult) -> tuple[VerifiedItem, Collection[VectorStore]]:
+    def found(self, hit: SearchResult) -> tuple[VerifiedItem, Collection]:
         """Return the verified item or document of a hit that `verify` returned, and its tier."""
         return self._found[hit.tier, hit.ref.key][1], self._tier_queries[hit.tier].tier
 
@@ -140,23 +138,11 @@ class Verifier:
         """Return a hit's item, verified; None where a nearer tier has one of the id, which did not match the query."""
         ref = replace(hit.candidate.ref, version=None)
         for nearer in self._tier_queries.values():
-            with suppress(TierTimedOut):  # a tier without an answer shadows nothing
-                if nearer.tier.rank < hit.rank and ref.key not in nearer.refused and await self._is_in(nearer, ref):
+            if nearer.tier.rank < hit.rank and ref.key not in nearer.refused:
+                with suppress(TierTimedOut, Refused):  # a tier without an answer or a verified item shadows nothing
+                    await self._item(ref, nearer)
                     return None
         return await self._item(hit.candidate.ref, self._tier_queries[hit.tier], hit.candidate.passage.file)
-
-    async def _is_in(self, tier_query: TierQuery, ref: ItemRef) -> bool:
-        key = tier_query.tier.name, ref.key
-        if key not in self._has_item:
-            self._has_item[key] = asyncio.create_task(self._has(tier_query, ref))
-        return await self._has_item[key]
-
-    async def _has(self, tier_query: TierQuery, ref: ItemRef) -> bool:
-        stored = await tier_query.in_time(_get(tier_query, ref, ()))
-        with suppress(Refused):
-            trust = self._trusts[tier_query.tier.name]
-            return stored is not None and bool(verify_stored(stored, stored.ref, trust, tier_query.tier))
-        return False
 
     async def _compare(self, hit: SearchResult) -> tuple[list[str], list[str], VersionConflict | None]:
         """Compare a hit with the other tiers.

@@ -22,7 +22,6 @@ from kiwi_rag.search.ranking import check_weights, weights_of
 from kiwi_rag.search.tier_query import TierQuery, fetch_candidates, fetch_deeper, prepare_query
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.sources.file_states import RunState
-from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import current_span, span
 
 if TYPE_CHECKING:
@@ -49,9 +48,7 @@ class Searcher:
         Seconds that a collection may take in all, the verification of its hits included.
     """
 
-    def __init__(
-        self, collections: Sequence[Collection[VectorStore]], embed: EmbeddingProvider, deadline: float = 10.0
-    ) -> None:
+    def __init__(self, collections: Sequence[Collection], embed: EmbeddingProvider, deadline: float = 10.0) -> None:
         self._collections = collections
         self._embed = embed
         self._deadline = deadline

@@ -9,11 +9,10 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.formats.source import SourceFile, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.search.verify import VerifiedItem
-from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.system import differing_executables
 
 
-def read_states(items: Sequence[tuple[VerifiedItem, Collection[VectorStore]]]) -> list[ItemState]:
+def read_states(items: Sequence[tuple[VerifiedItem, Collection]]) -> list[ItemState]:
     """Return the state of each pair of an item and its tier. Reads the items' files: blocking."""
     tiers = {tier.name: tier for _, tier in items}
     yanked: set[str] = set()
@@ -22,13 +21,13 @@ def read_states(items: Sequence[tuple[VerifiedItem, Collection[VectorStore]]]) -
     return [read_state(item, tier, yanked) for item, tier in items]
 
 
-def read_state(item: VerifiedItem, tier: Collection[VectorStore], yanked: Container[str]) -> ItemState:
+def read_state(item: VerifiedItem, tier: Collection, yanked: Container[str]) -> ItemState:
     """Return the state of an item of a tier; `yanked` are digests of yanked versions."""
     stored = item.stored
     return ItemState(_difference(item, tier), stored.yanked_at is not None or stored.digest in yanked)
 
 
-def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
+def _difference(item: VerifiedItem, tier: Collection) -> str:
     """Describe how an item's files differ from what was signed; empty where they do not, or where there are none."""
     if tier.root is None:
         return ""
@@ -47,7 +46,7 @@ def _difference(item: VerifiedItem, tier: Collection[VectorStore]) -> str:
 
 
 async def find_version_conflicts(
-    local: Sequence[tuple[Collection[VectorStore], Sequence[StoredItem]]], registry: Collection[VectorStore] | None
+    local: Sequence[tuple[Collection, Sequence[StoredItem]]], registry: Collection | None
 ) -> list[VersionConflict]:
     """Return the versions that have different contents in two tiers.
 
@@ -58,7 +57,7 @@ async def find_version_conflicts(
     registry
         The registry, which is queried for the published versions of each of these items.
     """
-    contents: dict[ItemRef, list[tuple[Collection[VectorStore], str]]] = {}
+    contents: dict[ItemRef, list[tuple[Collection, str]]] = {}
     for tier, items in local:
         for item in items:
             if not item.problem:
@@ -73,7 +72,7 @@ async def find_version_conflicts(
     return found
 
 
-def find_conflict(ref: ItemRef, contents: Sequence[tuple[Collection[VectorStore], str]]) -> VersionConflict | None:
+def find_conflict(ref: ItemRef, contents: Sequence[tuple[Collection, str]]) -> VersionConflict | None:
     """Return the conflict between the contents (hex SHA-256) of one version, nearest tier first; None if all agree."""
     digests: Mapping[str, str] = {tier.name: content for tier, content in contents}
     if len(set(digests.values())) < 2:
@@ -82,7 +81,7 @@ def find_conflict(ref: ItemRef, contents: Sequence[tuple[Collection[VectorStore]
     return VersionConflict(ref, digests, _bump_command(ref, nearest))
 
 
-def _bump_command(ref: ItemRef, tier: Collection[VectorStore]) -> str:
+def _bump_command(ref: ItemRef, tier: Collection) -> str:
     """Return the command that gives an item of a tier another version."""
     path = shlex.quote(str(path_of(tier.root, ref))) if tier.root else "PATH"
     return f"kiwi add {path}{' --tier user' if tier.name == 'user' else ''} --bump patch"

@@ -31,7 +31,6 @@ from kiwi_rag.model.search import TierState
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics
-from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.symbols import symbol_terms
 from kiwi_rag.telemetry import span
 from kiwi_rag.validation.audit import AuditEvent
@@ -64,7 +63,7 @@ class TierQuery:
     were not verified because the tier stopped answering. ``fetch_slots`` bounds how many items are fetched at once.
     """
 
-    tier: Collection[VectorStore]
+    tier: Collection
     deadline: float
     state: TierState = "ok"
     error: KiwiError | None = None

@@ -34,7 +34,6 @@ from kiwi_rag.model import (
 )
 from kiwi_rag.signing.statement import digest_of, passage_digest
 from kiwi_rag.signing.trust import Signer, TrustPolicy, VerifiedPayload, verify, verify_index
-from kiwi_rag.stores.base import VectorStore
 
 
 class HitChanged(Refused, code="changed"):
@@ -55,7 +54,7 @@ class VerifiedItem:
         return self.stored.files[self.signed.main].decode()
 
 
-def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, tier: Collection[VectorStore]) -> VerifiedItem:
+def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, tier: Collection) -> VerifiedItem:
     """Verify what a tier's store returned for `ref`: signature, signer, audience, identity, digests, and its files.
 
     A document must be signed for the tier's workspace.

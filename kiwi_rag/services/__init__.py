@@ -301,7 +301,7 @@ class Services(ClosesOpened):
             raise NotFound(f"{self.cwd} is in no project: neither it nor a folder above it has a .ai folder", hint=hint)
         return self.project_dir
 
-    def local(self, name: str) -> Collection[VectorStore]:
+    def local(self, name: str) -> Collection:
         """Return the items of the project or of the user."""
         root = self.root(name)
         store = self.local_store(root)
@@ -315,7 +315,7 @@ class Services(ClosesOpened):
         about = policy_of(name), lambda: self.trust, self.settings.registry_name, audit
         return Collection(name, RANKS[name], store, *about, yanked=self.yanked, **parts)
 
-    def tier(self, name: str) -> Collection[VectorStore]:
+    def tier(self, name: str) -> Collection:
         """Return any tier by name."""
         return self.registry() if name == "registry" else self.local(name)
 

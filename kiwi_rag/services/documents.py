@@ -99,7 +99,7 @@ class DocumentIndex(ClosesOpened):
         return self.store_kind != "local"
 
     @cached_property
-    def tier(self) -> Collection[VectorStore]:
+    def tier(self) -> Collection:
         """The collection of the documents."""
         local = self._app.local_store(self._folder, *self._below, **self.local_options)
         store: VectorStore = local
@@ -151,9 +151,9 @@ class DocumentIndex(ClosesOpened):
 
         Without `embed`, a local one is updated for the search by words alone; `embed_missing` does the rest.
         """
-        from kiwi_rag.ingest.sync import NO_CALLBACKS, sync
+        from kiwi_rag.ingest.sync import Callbacks, sync
 
-        prune, callbacks = prune or not self.is_shared, callbacks or NO_CALLBACKS
+        prune, callbacks = prune or not self.is_shared, callbacks or Callbacks()
         return await sync(self.source, self.tier, writer, callbacks, paths=paths, prune=prune, embed=embed)
 
     async def embed_missing(self, writer: IngestContext) -> SyncReport:
@@ -189,7 +189,7 @@ class DocumentIndex(ClosesOpened):
         self._app.file_states(folder).close()
         await asyncio.to_thread(remove_folder, folder)
 
-    def indexed_tier(self, hint: str = "") -> Collection[VectorStore]:
+    def indexed_tier(self, hint: str = "") -> Collection:
         """Return the collection of the documents that are indexed.
 
         Raises

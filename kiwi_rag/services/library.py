@@ -23,7 +23,6 @@ from kiwi_rag.sources.library.discover import LibrarySource
 from kiwi_rag.sources.library.record import Library, LibraryRecords
 from kiwi_rag.sources.library.versions import Resolution, resolve
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
-from kiwi_rag.stores.base import VectorStore
 
 TIER = "library"
 _SCOPE: ContextVar[Library | None] = ContextVar("kiwi_library", default=None)
@@ -59,7 +58,7 @@ class LibraryIndex(DocumentIndex):
         return self.library.canonical
 
     @property
-    def tier(self) -> Collection[VectorStore]:
+    def tier(self) -> Collection:
         """The collection of the documents, in the scope of this library alone.
 
         Raises

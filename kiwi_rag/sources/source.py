@@ -16,7 +16,7 @@ from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, KiwiError, Rejected, SourceUnreadable
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, walk
 from kiwi_rag.model import Finding, ItemRef, ItemType, content_digest, sha256_hex
-from kiwi_rag.stores.base import SourceStamp, VectorStore
+from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.validation.document_gate import DocumentFile
 from kiwi_rag.validation.manager import ValidationManager
 
@@ -210,7 +210,7 @@ class SyncReport:
 class ItemSource(Source):
     """The items of a collection's root. Each file is read when it is found; the gate records those that cannot be."""
 
-    to: Collection[VectorStore]
+    to: Collection
     gate: ValidationManager
 
     def find(self, paths: Sequence[str] | None, indexed: Sequence[str], report: SyncReport) -> Iterator[FoundFile]:
@@ -237,7 +237,7 @@ class ItemSource(Source):
         return True
 
 
-def read(source: SourceFile, to: Collection[VectorStore], gate: ValidationManager) -> ItemCandidate:
+def read(source: SourceFile, to: Collection, gate: ValidationManager) -> ItemCandidate:
     """Read an item of a collection and its signature.
 
     Raises
@@ -256,7 +256,7 @@ def content_of(candidate: ItemCandidate) -> SourceContent:
     return SourceContent(candidate, sha256_hex(content.encode()), signature, size)
 
 
-def root_of(to: Collection[VectorStore]) -> Path:
+def root_of(to: Collection) -> Path:
     """Return the folder that contains a collection's files.
 
     Raises

@@ -50,18 +50,14 @@ def connect(
         cost the newest commits, never the file (SQLite's documentation of both).
     """
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     with closed_on_error(connection):
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA foreign_keys = ON")
         # What is deleted is overwritten. Some builds of SQLite have it as their default, a memory needs it everywhere.
         connection.execute("PRAGMA secure_delete = ON")
-        if readonly:
-            connection.execute("PRAGMA query_only = ON")
-        else:
-            if wal:
-                connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {synchronous}")
+        if wal and not readonly:
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA query_only = ON" if readonly else f"PRAGMA synchronous = {synchronous}")
     return connection
 
 

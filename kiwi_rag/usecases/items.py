@@ -20,7 +20,6 @@ from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_addres
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import TrustPolicy
 from kiwi_rag.sources.source import read
-from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.telemetry import span
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.trust import WAIT_SECONDS
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 class FoundItem(VerifiedItem):
     """A verified item, with its path, its tier, and whether its file changed or its version was yanked."""
 
-    tier: Collection[VectorStore]
+    tier: Collection
     state: ItemState
 
 
@@ -114,7 +113,7 @@ async def find_copies(app: Services, ref: ItemRef) -> Mapping[str, FoundItem | K
     return copies
 
 
-async def _find_in(tier: Collection[VectorStore], address: Address, trust: TrustPolicy) -> VerifiedItem | None:
+async def _find_in(tier: Collection, address: Address, trust: TrustPolicy) -> VerifiedItem | None:
     """Return the item with an address in a tier, verified with all its files; None where there is none."""
     # With all revocations, and first: without them no item of the registry can be trusted.
     check = await tier.monitor.check(fully=True) if tier.monitor else None
@@ -133,7 +132,7 @@ async def _find_in(tier: Collection[VectorStore], address: Address, trust: Trust
     return None
 
 
-async def _get(tier: Collection[VectorStore], ref: ItemRef) -> StoredItem | None:
+async def _get(tier: Collection, ref: ItemRef) -> StoredItem | None:
     with span("kiwi.store", tier=tier.name, step="get"):
         stored = await tier.store.get(ref)
     return stored or (await tier.monitor.get_yanked(ref) if tier.monitor else None)
@@ -185,7 +184,7 @@ async def _list_tier(app: Services, name: str, filters: Filters) -> TierItems:
     return TierItems(name, tuple(_with_path(tier, item) for item in stored if not item.problem), problems)
 
 
-def _with_path(tier: Collection[VectorStore], stored: StoredItem) -> StoredItem:
+def _with_path(tier: Collection, stored: StoredItem) -> StoredItem:
     """Return a stored item with the path that its file has in a local tier."""
     return replace(stored, path=str(path_of(tier.root, stored.ref))) if tier.root else stored
 
@@ -207,7 +206,7 @@ async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tup
     return await asyncio.to_thread(page), begin + count < len(items)
 
 
-async def list_documents(workspace: Collection[VectorStore], filters: Filters) -> tuple[list[dict[str, Any]], int]:
+async def list_documents(workspace: Collection, filters: Filters) -> tuple[list[dict[str, Any]], int]:
     """Return a row for each document that verifies, JSON-ready, and how many documents do not.
 
     ``sha256`` is the digest of the file after redaction, ``passages_sha256`` that of its passages' digests in order:
@@ -270,7 +269,7 @@ async def verify(app: Services, wanted: Sequence[Address], source: str) -> list[
 
 
 async def _verify_again(
-    tier: Collection[VectorStore], trust: TrustPolicy, stored: StoredItem, check: ConsistencyCheck | None,
+    tier: Collection, trust: TrustPolicy, stored: StoredItem, check: ConsistencyCheck | None,
     yanked: Container[str],
 ) -> Verdict:  # fmt: skip
     try:
@@ -290,9 +289,7 @@ async def _verify_again(
     return Verdict(tier.name, stored.ref, name, item.signer.principal, reason)
 
 
-async def _find_withheld(
-    tier: Collection[VectorStore], held: Sequence[StoredItem], check: ConsistencyCheck
-) -> list[Verdict]:
+async def _find_withheld(tier: Collection, held: Sequence[StoredItem], check: ConsistencyCheck) -> list[Verdict]:
     """Return a refusal for each item in the pinned state that the registry no longer has, without a yank."""
     there = {stored.ref.key for stored in held}
     found = []
@@ -316,7 +313,7 @@ def _with_conflict(verdict: Verdict, conflicts: Sequence[VersionConflict]) -> Ve
     return verdict
 
 
-async def find_local(app: Services, text: str, tier: str) -> tuple[Collection[VectorStore], ItemRef, StoredItem, Path]:
+async def find_local(app: Services, text: str, tier: str) -> tuple[Collection, ItemRef, StoredItem, Path]:
     """Return the tier, the reference, the index entry and the file of the item at an address; it is not verified.
 
     The tier that the address names goes before `tier`.
@@ -341,7 +338,7 @@ async def find_local(app: Services, text: str, tier: str) -> tuple[Collection[Ve
     return target, ref, found[ref], path_of(app.root(tier), found[ref].ref)
 
 
-async def delete(tier: Collection[VectorStore], ref: ItemRef, stored: StoredItem, path: Path) -> None:
+async def delete(tier: Collection, ref: ItemRef, stored: StoredItem, path: Path) -> None:
     """Delete an item's file, signature and index entry, as `find_local` returned them."""
     async with tier.writing():
         sign.remove_files(SourceFile(path, ref.item_type, ref.item_id))

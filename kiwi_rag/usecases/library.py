@@ -37,7 +37,6 @@ from kiwi_rag.sources.library.package import Package, locate, parse_origin
 from kiwi_rag.sources.library.record import PATH, Library, LibraryRecords, check_id, check_version
 from kiwi_rag.sources.library.versions import Resolution
 from kiwi_rag.sources.workspace.config import head_commit
-from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.usecases.status import collect_workspace_status
 from kiwi_rag.wordpieces import estimate_tokens
 
@@ -301,7 +300,7 @@ class _Read(NamedTuple):
     passages: Sequence[Passage]
 
 
-def _join(hits: Sequence[SearchResult], tier: Collection[VectorStore]) -> Iterator[Chunk]:
+def _join(hits: Sequence[SearchResult], tier: Collection) -> Iterator[Chunk]:
     """Yield a chunk for each hit that no chunk before it contains, and none of the same text twice. Blocking."""
     documents: dict[str, _Read | None] = {}
     covered, texts = defaultdict[str, set[int]](set), set[str]()

@@ -33,7 +33,6 @@ from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.sources.source import read
 from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
-from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.system import HAS_MODES, windows_problem
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
@@ -123,7 +122,7 @@ class Author:
     ``principal`` appears in the command that is shown to trust an unknown key.
     """
 
-    tier: Collection[VectorStore]
+    tier: Collection
     gate: ValidationManager
     key: SigningKey
     histories: VersionHistories
@@ -337,7 +336,7 @@ def remove_files(source: SourceFile) -> None:
 
 
 async def check_copy(
-    source: SourceFile, of: Collection[VectorStore], to: Collection[VectorStore], gate: ValidationManager,
+    source: SourceFile, of: Collection, to: Collection, gate: ValidationManager,
     histories: VersionHistories,
 ) -> tuple[Envelope, Mapping[str, bytes]]:  # fmt: skip
     """Return a file's envelope and the item's files if the tier `to` would admit a copy; nothing is written.

@@ -35,7 +35,7 @@ from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.storage.json_lines import RotatingLines
-from kiwi_rag.stores.base import StoreStatus, VectorStore
+from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.system import is_open_to_others
 from kiwi_rag.telemetry import read_last_errors
 from kiwi_rag.usecases.trust import WAIT_SECONDS
@@ -99,7 +99,7 @@ async def _workspace_rows(app: Services) -> list[dict[str, Any]]:
         return [await index_row(TIER, "documents", lambda: workspace.tier)] if workspace.is_indexed else []
 
 
-async def index_row(name: str, counted: str, open_tier: Callable[[], Collection[VectorStore]]) -> dict[str, Any]:
+async def index_row(name: str, counted: str, open_tier: Callable[[], Collection]) -> dict[str, Any]:
     """Return the counts and problems of a local tier, or why it cannot be read, JSON-ready."""
     row: dict[str, Any] = {"tier": name, counted: "", "passages": "", "model": "", "indexed_at": "", "problems": ""}
     try:
@@ -161,7 +161,7 @@ async def diagnose(app: Services, *, repair: bool) -> Diagnosis:
     return Diagnosis([*problems, *conflicts], repaired, [*app.resolved.notices, *notices])
 
 
-async def _check_tier(tier: Collection[VectorStore], repair: bool) -> tuple[list[str], list[str]]:
+async def _check_tier(tier: Collection, repair: bool) -> tuple[list[str], list[str]]:
     index = tier.local_index
     done = await index.repair() if repair and index else ()
     problems = [*(await index.check() if index else (await tier.store.status()).problems)]
@@ -253,7 +253,7 @@ def _embedded(state: StoreStatus) -> float:
     return (state.passages - state.unembedded) / state.passages if state.passages else 1.0
 
 
-def _last_run(tier: Collection[VectorStore]) -> str:
+def _last_run(tier: Collection) -> str:
     return tier.states.run_state() if tier.states else ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Sequence
 
@@ -64,8 +65,13 @@ async def test_a_lone_surrogate_is_replaced_before_it_reaches_the_model() -> Non
 
 
 def test_batches_cover_everything_once() -> None:
-    assert list(batches("abcde", 2)) == ["ab", "cd", "e"]
+    assert list(batches("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(batches("abcde", 3, ord, 200)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(batches([3, 1, 1, 1], 2, int, 2)) == [[3], [1, 1], [1]]
     assert list(batches([], 2)) == []
+    texts = [str(n) * (n % 7) for n in range(50)]
+    for size, most in ((1, math.inf), (7, math.inf), (50, 9), (64, 1)):
+        assert [text for batch in batches(texts, size, len, most) for text in batch] == texts
 
 
 @pytest.mark.parametrize("rows", [[[0.0, 0.0]], [[float("nan"), 1.0]], [[float("inf"), 1.0]]])

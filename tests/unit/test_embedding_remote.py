@@ -27,7 +27,6 @@ from kiwi_rag.embedding.remote import (
     OllamaEmbeddingProvider,
     OpenAIEmbeddingProvider,
     estimated_tokens,
-    requests,
     truncate,
 )
 from kiwi_rag.embedding.usage import UsageLog
@@ -605,10 +604,3 @@ def test_an_over_long_text_is_cut_by_estimate_at_a_whole_character(server: Embed
     assert truncate("aé" * 3, 1) == "aé"
     assert truncate("aéé", 1) == "aé"
     assert truncate("é" * 99, 0) == "é" * 99
-
-
-def test_requests_keep_order_and_lose_nothing() -> None:
-    texts = [str(n) * (n % 7) for n in range(50)]
-    for size, tokens in ((1, 0), (7, 0), (50, 3), (64, 0)):
-        assert [text for run in requests(texts, size, tokens) for text in run] == texts
-    assert list(requests([], 5, 5)) == []

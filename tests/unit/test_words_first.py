@@ -161,7 +161,7 @@ async def test_named_files_alone_are_embedded_when_files_are_named(yard):
 
 @pytest.mark.parametrize("stage", ["words", "vectors"])
 async def test_a_full_disk_in_either_stage_loses_nothing(yard, stage, monkeypatch):
-    monkeypatch.setattr(ingest, "WORDS_GROUP", GROUP)
+    monkeypatch.setattr("kiwi_rag.ingest.sync.WORDS_GROUP", GROUP)
     if stage == "vectors":
         await stop_after(yard, 0)
     else:

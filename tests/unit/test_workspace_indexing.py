@@ -230,7 +230,7 @@ async def test_a_text_that_the_server_refuses_costs_its_own_file_alone(yard):
 
 
 async def test_an_interrupted_run_goes_on_and_ends_as_a_fresh_one(yard, tmp_path, monkeypatch):
-    monkeypatch.setattr(import_module("kiwi_rag.ingest"), "WORDS_GROUP", 16)
+    monkeypatch.setattr(import_module("kiwi_rag.ingest.sync"), "WORDS_GROUP", 16)
     for n in range(50):
         yard.write(f"{n}.md", f"# File {n}\n\nBuoy {n} is green.\n")
     real, stored = yard.store.put_words, []

@@ -6,11 +6,11 @@ Blocking; each call is a transaction of its own.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from sqlite3 import Connection
 from typing import Any
 
 from kiwi_rag.errors import AuditBroken
@@ -28,9 +28,7 @@ class SqliteAuditLog:
     one would confirm a guess.
     """
 
-    def __init__(
-        self, borrow: Callable[[], AbstractContextManager[sqlite3.Connection]], *, digests: bool = True
-    ) -> None:
+    def __init__(self, borrow: Callable[[], AbstractContextManager[Connection]], *, digests: bool = True) -> None:
         self._borrow, self._digests = borrow, digests
 
     def append(self, event: AuditEvent, /) -> None:
@@ -78,7 +76,7 @@ class SqliteAuditLog:
             return verify_audit(connection)
 
 
-def verify_audit(connection: sqlite3.Connection) -> AuditHead:
+def verify_audit(connection: Connection) -> AuditHead:
     """Verify the whole log of a catalog."""
     head = verify_records(_records(connection, 0, -1))
     # A chain without its last records is valid by itself. SQLite's counter of the table still has their numbers.
@@ -88,12 +86,12 @@ def verify_audit(connection: sqlite3.Connection) -> AuditHead:
     return head
 
 
-def _head(connection: sqlite3.Connection) -> AuditHead:
+def _head(connection: Connection) -> AuditHead:
     row = connection.execute("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1").fetchone()
     return AuditHead(row[0], row[1]) if row else AuditHead()
 
 
-def _records(connection: sqlite3.Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
+def _records(connection: Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
     for row in connection.execute("SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", (since_seq, limit)):
         yield AuditRecord(**{**dict(row), "details": _details(row["details"])})
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from operator import attrgetter
+from sqlite3 import Connection
 from typing import Any
 
 from kiwi_rag.errors import StoreCorrupt
@@ -51,29 +52,29 @@ ON CONFLICT DO UPDATE SET content = excluded.content WHERE content <> excluded.c
 """
 
 
-def meta(connection: sqlite3.Connection, name: str) -> Any:
+def meta(connection: Connection, name: str) -> Any:
     """Return one value of the catalog's meta table; None when there is none."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
     return row[0] if row else None
 
 
-def state(connection: sqlite3.Connection) -> str:
+def state(connection: Connection) -> str:
     """Name the catalog's content: another name after every write, and for another catalog in the same place."""
     return f"{meta(connection, 'catalog_id')}/{meta(connection, 'generation')}"
 
 
-def set_meta(connection: sqlite3.Connection, name: str, value: str | int) -> None:
+def set_meta(connection: Connection, name: str, value: str | int) -> None:
     """Set one value of the catalog's meta table."""
     connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
 
 
-def increment_generation(connection: sqlite3.Connection) -> None:
+def increment_generation(connection: Connection) -> None:
     """Increment the generation, by which readers notice that their caches are out of date."""
     connection.execute("UPDATE meta SET value = value + 1 WHERE name = 'generation'")
 
 
 def put_item(
-    connection: sqlite3.Connection,
+    connection: Connection,
     admission: Admission,
     passages: Sequence[Passage],
     fingerprint: str,
@@ -99,16 +100,14 @@ def put_item(
     increment_generation(connection)
 
 
-def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
+def insert(connection: Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert a row and return its key."""
     columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
     insert = f"INSERT INTO {table} ({columns}) VALUES ({values})"  # noqa: S608  # names of this module alone
     return connection.execute(insert, row).lastrowid or 0
 
 
-def _insert_passages(
-    connection: sqlite3.Connection, item_key: int, ref: ItemRef, passages: Sequence[Passage]
-) -> list[int]:
+def _insert_passages(connection: Connection, item_key: int, ref: ItemRef, passages: Sequence[Passage]) -> list[int]:
     keys, postings = [], []
     # One by one, because `executemany` does not return the keys, which postings and vectors need.
     for passage in passages:
@@ -125,13 +124,13 @@ def posting_terms(ref: ItemRef, passage: Passage) -> tuple[str, int]:
     return " ".join(frequencies.elements()), length
 
 
-def insert_vectors(connection: sqlite3.Connection, vectors: Iterable[tuple[int, Vector]]) -> None:
+def insert_vectors(connection: Connection, vectors: Iterable[tuple[int, Vector]]) -> None:
     """Write vectors of passages by their keys; a passage keeps the one that it has."""
     rows = [(key, _vector_bytes(vector)) for key, vector in vectors]
     connection.executemany("INSERT OR IGNORE INTO vectors (passage_key, vector) VALUES (?, ?)", rows)
 
 
-def _insert_files(connection: sqlite3.Connection, item_key: int, item: Item) -> None:
+def _insert_files(connection: Connection, item_key: int, item: Item) -> None:
     files = item.digests.items()
     connection.executemany(_PUT_BLOB, [(digest, item.files[path]) for path, digest in files])
     rows = [(item_key, path, digest) for path, digest in files]
@@ -143,7 +142,7 @@ def _vector_bytes(vector: Vector) -> bytes:
     return vector.astype("<f4").tobytes()
 
 
-def check_model(connection: sqlite3.Connection, fingerprint: str, vectors: Sequence[Vector]) -> None:
+def check_model(connection: Connection, fingerprint: str, vectors: Sequence[Vector]) -> None:
     """Return if the catalog's vectors are of this model, or it has none; else `FingerprintMismatch`."""
     if not meta(connection, "passages"):
         set_meta(connection, "fingerprint", fingerprint)
@@ -154,7 +153,7 @@ def check_model(connection: sqlite3.Connection, fingerprint: str, vectors: Seque
 
 
 def _is_stored(
-    connection: sqlite3.Connection, row: Mapping[str, Any], passages: Sequence[Passage], vectors: Sequence[Vector]
+    connection: Connection, row: Mapping[str, Any], passages: Sequence[Passage], vectors: Sequence[Vector]
 ) -> bool:
     """Whether this very item is stored with these passages and vectors; the time of admission may differ."""
     old = connection.execute(_GET, (row["item_type"], row["folded_id"])).fetchone()
@@ -170,7 +169,7 @@ def _is_stored(
     return not wanted or [one["vector"] for one in stored] == [_vector_bytes(vector) for _, vector in wanted]
 
 
-def _record_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+def _record_version(connection: Connection, row: Mapping[str, Any]) -> None:
     if not row["version"]:  # documents have no versions
         return
     # IGNORE: the first content of a version stays recorded for good, so that other content under it is noticed.
@@ -181,7 +180,7 @@ def _record_version(connection: sqlite3.Connection, row: Mapping[str, Any]) -> N
     )
 
 
-def remove_item(connection: sqlite3.Connection, ref: ItemRef) -> bool:
+def remove_item(connection: Connection, ref: ItemRef) -> bool:
     """Remove an item with its passages, vectors and postings, inside the caller's transaction."""
     row = _find(connection, ref)
     if row is not None:
@@ -189,13 +188,13 @@ def remove_item(connection: sqlite3.Connection, ref: ItemRef) -> bool:
     return row is not None
 
 
-def remove_items(connection: sqlite3.Connection, refs: Iterable[ItemRef]) -> None:
+def remove_items(connection: Connection, refs: Iterable[ItemRef]) -> None:
     """Remove items of any version, as `remove_item` does."""
     rows = (connection.execute(_GET, ref.key).fetchone() for ref in refs)
     remove_keys(connection, [row["item_key"] for row in rows if row is not None])
 
 
-def remove_keys(connection: sqlite3.Connection, item_keys: Sequence[int]) -> None:
+def remove_keys(connection: Connection, item_keys: Sequence[int]) -> None:
     """Remove items by their keys, with their passages, vectors and postings."""
     keys = json.dumps(list(item_keys))
     # Postings first, and by hand: a virtual table has no foreign key, and no trigger may reach it.
@@ -208,7 +207,7 @@ def remove_keys(connection: sqlite3.Connection, item_keys: Sequence[int]) -> Non
     increment_generation(connection)
 
 
-def get_item(connection: sqlite3.Connection, ref: ItemRef, files: Sequence[str] | None) -> StoredItem | None:
+def get_item(connection: Connection, ref: ItemRef, files: Sequence[str] | None) -> StoredItem | None:
     """Return the item with the files of these names, or all of them; None when it is not stored in that version."""
     row = _find(connection, ref)
     if row is None:
@@ -217,29 +216,29 @@ def get_item(connection: sqlite3.Connection, ref: ItemRef, files: Sequence[str] 
     return _stored_item(row, connection.execute(_FILES, {"key": row["item_key"], "names": names}))
 
 
-def _find(connection: sqlite3.Connection, ref: ItemRef) -> sqlite3.Row | None:
+def _find(connection: Connection, ref: ItemRef) -> sqlite3.Row | None:
     row: sqlite3.Row | None = connection.execute(_GET, ref.key).fetchone()
     return row if row is not None and ref.version in (None, row["version"]) else None
 
 
-def digests(connection: sqlite3.Connection) -> dict[ItemRef, str]:
+def digests(connection: Connection) -> dict[ItemRef, str]:
     """Return the statement's digest of every item, by its reference without a version."""
     rows = connection.execute("SELECT item_type, item_id, digest FROM items")
     return {ItemRef(ItemType(item_type), item_id): digest for item_type, item_id, digest in rows}
 
 
-def list_items(connection: sqlite3.Connection, filters: Filters) -> list[StoredItem]:
+def list_items(connection: Connection, filters: Filters) -> list[StoredItem]:
     """Return the items that match, ordered by type and id."""
     keys = json.dumps(matching_items(connection, filters))
     return [_stored_item(row) for row in connection.execute(_LIST, (keys,))]
 
 
-def matching_items(connection: sqlite3.Connection, filters: Filters) -> list[int]:
+def matching_items(connection: Connection, filters: Filters) -> list[int]:
     """Return the keys of the items that pass the filters."""
     return [row[0] for row in connection.execute(_MATCHING, _filter_parameters(filters)).fetchall()]
 
 
-def history(connection: sqlite3.Connection, ref: ItemRef) -> dict[str, str]:
+def history(connection: Connection, ref: ItemRef) -> dict[str, str]:
     """Return every version ever stored, as version → content sha256 (hex)."""
     query = "SELECT version, content_sha256 FROM versions WHERE item_type = ? AND folded_id = ?"
     return dict(connection.execute(query, ref.key).fetchall())
@@ -262,7 +261,7 @@ def _filter_parameters(filters: Filters) -> dict[str, str | int | None]:
     }
 
 
-def clear(connection: sqlite3.Connection) -> None:
+def clear(connection: Connection) -> None:
     """Remove all items; versions and audit stay."""
     remove_keys(connection, matching_items(connection, Filters()))
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from sqlite3 import Connection
 from typing import Any
 
 import numpy as np
 
+from kiwi_rag.embedding import batches
 from kiwi_rag.model import Vector
 from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.local.catalog import meta, set_meta, state
@@ -56,7 +57,7 @@ class ChromaIndex:
             with suppress(Exception):
                 client.close()
 
-    def nearest(self, connection: sqlite3.Connection, vector: Vector, depth: int) -> list[int] | None:
+    def nearest(self, connection: Connection, vector: Vector, depth: int) -> list[int] | None:
         """Return the nearest passage keys; None when Chroma is behind the catalog, foreign, broken or in use."""
         now = state(connection)
         if self._failed_at == now or is_behind(connection) or not self._mutex.acquire(blocking=False):
@@ -78,7 +79,7 @@ class ChromaIndex:
         finally:
             self._mutex.release()
 
-    def synchronise(self, connection: sqlite3.Connection) -> None:
+    def synchronise(self, connection: Connection) -> None:
         """Update Chroma to the catalog's generation. Requires the writer's lock.
 
         Raises
@@ -95,13 +96,13 @@ class ChromaIndex:
                         return self._apply_journal(connection)
                 self.rebuild(connection)
 
-    def _apply_journal(self, connection: sqlite3.Connection) -> None:
+    def _apply_journal(self, connection: Connection) -> None:
         self.close()  # a client that was open before may not see what another process wrote since
         generation = int(meta(connection, "generation"))
         journal = connection.execute("SELECT passage_key, present FROM chroma_journal").fetchall()
         removed = [key for key, present in journal if not present]
         collection = self._collection(create=True)
-        for batch in _batches(removed):
+        for batch in batches(removed, BATCH):
             with _translate_errors():
                 collection.delete(ids=[str(key) for key in batch])
         self._put(connection, [key for key, present in journal if present])
@@ -109,7 +110,7 @@ class ChromaIndex:
             raise ChromaFailed(problem)
         self._mark_current(connection, generation, int(meta(connection, "chroma_deletes")) + len(removed))
 
-    def rebuild(self, connection: sqlite3.Connection) -> None:
+    def rebuild(self, connection: Connection) -> None:
         """Rebuild Chroma from the catalog's vectors; nothing is embedded again. Requires the writer's lock."""
         with self._mutex:
             self.close()
@@ -123,9 +124,9 @@ class ChromaIndex:
             self._put(connection, [row[0] for row in connection.execute("SELECT passage_key FROM vectors")])
             self._mark_current(connection, generation, 0)
 
-    def _put(self, connection: sqlite3.Connection, keys: Sequence[int]) -> None:
+    def _put(self, connection: Connection, keys: Sequence[int]) -> None:
         collection = self._collection(create=True)
-        for batch in _batches(sorted(keys)):
+        for batch in batches(sorted(keys), BATCH):
             rows = connection.execute(_VECTORS_OF, (json.dumps(batch),)).fetchall()
             if not rows:  # passages that have no vectors yet
                 continue
@@ -133,7 +134,7 @@ class ChromaIndex:
             with _translate_errors():
                 collection.upsert(ids=[str(key) for key, _ in rows], embeddings=vectors)
 
-    def _mark_current(self, connection: sqlite3.Connection, generation: int, deletes: int) -> None:
+    def _mark_current(self, connection: Connection, generation: int, deletes: int) -> None:
         # Only now, after Chroma has everything: a process that is killed before leaves the journal for the next writer.
         with transaction(connection):
             connection.execute("DELETE FROM chroma_journal")
@@ -157,7 +158,7 @@ class ChromaIndex:
             space = {"hnsw:space": "cosine"}
             return self._client.get_or_create_collection(COLLECTION, embedding_function=None, metadata=space)
 
-    def problem(self, connection: sqlite3.Connection) -> str:
+    def problem(self, connection: Connection) -> str:
         """Return how Chroma differs from the catalog; empty when it does not."""
         if not meta(connection, "vectors") and not self._folder.exists():
             return ""
@@ -171,7 +172,7 @@ class ChromaIndex:
         except ChromaFailed as error:
             return f"chroma: {error}"
 
-    def _difference(self, connection: sqlite3.Connection) -> str:
+    def _difference(self, connection: Connection) -> str:
         keys = {str(row[0]) for row in connection.execute("SELECT passage_key FROM vectors")}
         collection = self._collection()
         with _translate_errors():
@@ -187,7 +188,7 @@ class ChromaIndex:
         return ""
 
 
-def is_behind(connection: sqlite3.Connection) -> bool:
+def is_behind(connection: Connection) -> bool:
     """Whether the catalog has changes that Chroma lacks."""
     return bool(
         connection.execute("SELECT EXISTS (SELECT 1 FROM chroma_journal)").fetchone()[0]
@@ -195,7 +196,7 @@ def is_behind(connection: sqlite3.Connection) -> bool:
     )
 
 
-def catalog_id(connection: sqlite3.Connection) -> str:
+def catalog_id(connection: Connection) -> str:
     """Return the random id that this catalog was given when it was made."""
     return str(meta(connection, "catalog_id"))
 
@@ -210,7 +211,3 @@ def _translate_errors() -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
         raise ChromaFailed(f"{type(error).__name__}: {str(error)[:200]}") from error
-
-
-def _batches(keys: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (keys[start : start + BATCH] for start in range(0, len(keys), BATCH))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
+from sqlite3 import Connection
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ DELETE FROM item_files WHERE item_key NOT IN (SELECT item_key FROM items)
 """
 
 
-def find_problems(connection: sqlite3.Connection) -> list[str]:
+def find_problems(connection: Connection) -> list[str]:
     """Return a message for every problem that a full check finds."""
     # FTS5's own check is an INSERT, so that it needs a write transaction, which is rolled back.
     connection.execute("BEGIN IMMEDIATE")
@@ -74,7 +75,7 @@ def find_problems(connection: sqlite3.Connection) -> list[str]:
             connection.execute("ROLLBACK")
 
 
-def repair(connection: sqlite3.Connection) -> list[str]:
+def repair(connection: Connection) -> list[str]:
     """Repair the catalog in one transaction and return what was done.
 
     What can be derived from passages is made again. An item that lacks more (a vector, a passage, a file, its signed
@@ -97,7 +98,7 @@ def repair(connection: sqlite3.Connection) -> list[str]:
     return [*done, "rebuilt postings and statistics from the passages"]
 
 
-def _problems(connection: sqlite3.Connection) -> Iterator[str]:
+def _problems(connection: Connection) -> Iterator[str]:
     for name, function in _FUNCTIONS.items():
         connection.create_function(name, -1, function, deterministic=True)
     for what, query in (_BROKEN_ITEMS | _DERIVED).items():
@@ -112,7 +113,7 @@ def _problems(connection: sqlite3.Connection) -> Iterator[str]:
         yield error.message
 
 
-def _posting_problems(connection: sqlite3.Connection) -> Iterator[str]:
+def _posting_problems(connection: Connection) -> Iterator[str]:
     try:
         connection.execute("INSERT INTO postings (postings) VALUES ('integrity-check')")
     except sqlite3.DatabaseError as error:
@@ -127,7 +128,7 @@ def _posting_problems(connection: sqlite3.Connection) -> Iterator[str]:
         yield f"the postings have {occurrences} occurrences of terms, the passages {length}"
 
 
-def _rebuild_postings(connection: sqlite3.Connection) -> None:
+def _rebuild_postings(connection: Connection) -> None:
     for table in ("posting_instances", "posting_terms", "postings"):
         connection.execute(f"DROP TABLE {table}")
     for create in CREATE_POSTINGS:

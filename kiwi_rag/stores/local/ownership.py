@@ -19,7 +19,6 @@ import threading
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from kiwi_rag.errors import SourceUnreadable, StoreBusy, StoreError
 from kiwi_rag.storage.atomic import acquire_lock, atomic_write, create_file, make_derived_folder
@@ -110,9 +109,8 @@ def owner_token(user_dir: Path) -> str:
         create_file(path, secrets.token_hex(32).encode())
         return path.read_text(encoding="ascii")
     except OSError as error:
-        raise StoreError(
-            f"cannot keep {path}: {error.strerror}", hint="check the folder's owner and the disk's free space"
-        ) from error
+        hint = "check the folder's owner and the disk's free space"
+        raise StoreError(f"cannot keep {path}: {error.strerror}", hint=hint) from error
 
 
 class WriterLock:
@@ -161,22 +159,15 @@ class WriterLock:
         self.release()
 
     def _busy(self) -> StoreBusy:
-        return StoreBusy(
-            f"another process is writing to {self._path.parent}: {self._holder()}",
-            hint="wait until it ends, or stop it; searches work meanwhile",
-        )
-
-    def _holder(self) -> str:
         try:
-            holder: dict[str, Any] = json.loads(self._holder_file.read_text(encoding="utf-8"))
-            return f"pid {holder['pid']} on {holder['host']} since {holder['since']}: {holder['command']}"
+            holder = "pid {pid} on {host} since {since}: {command}".format(**json.loads(self._holder_file.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError):
-            return "an unknown process"
+            holder = "an unknown process"
+        hint = "wait until it ends, or stop it; searches work meanwhile"
+        return StoreBusy(f"another process is writing to {self._path.parent}: {holder}", hint=hint)
 
 
 def _this_process() -> dict[str, object]:
-    command = " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:3]])[
-        :200
-    ]  # an argument after these may be a text
-    since = datetime.now(UTC).isoformat(timespec="seconds")
+    words = [Path(sys.argv[0]).name or "python", *sys.argv[1:3]]  # an argument after these may be a text
+    command, since = " ".join(words)[:200], datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "command": command, "host": socket.gethostname(), "since": since}

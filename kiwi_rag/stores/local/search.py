@@ -6,8 +6,8 @@ rank as one. So FTS5 is used for postings and document frequencies alone, and Nu
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
+from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,9 +32,7 @@ EXACT_LIMIT = 50_000
 BLOCK = 200_000  # floats in one block of the matrix product
 
 
-def search(
-    connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery, chroma: ChromaIndex | None
-) -> Candidates:
+def search(connection: Connection, snapshot: Snapshot, query: StoreQuery, chroma: ChromaIndex | None) -> Candidates:
     """Return the union of both legs' best passages, inside one read transaction; without Chroma it is exact.
 
     Raises
@@ -60,7 +58,7 @@ class _Legs:
     vector is found by words alone, and its cosine is estimated: that of passages with a vector and such a BM25.
     """
 
-    def __init__(self, connection: sqlite3.Connection, snapshot: Snapshot, query: StoreQuery) -> None:
+    def __init__(self, connection: Connection, snapshot: Snapshot, query: StoreQuery) -> None:
         self._connection, self._snapshot, self._query = connection, snapshot, query
         self._allowed = snapshot.matching(connection, query.filters)
         weights = bm25_weights(query.statistics, query.terms)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, Literal, TypeVar, get_args
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
@@ -24,7 +25,7 @@ REPAIR_HINT = "kiwi doctor --repair"
 Lane = Literal["read", "write", "audit"]
 _FileIdentity = tuple[int, int] | None
 _Result = TypeVar("_Result")
-_Waiting = tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]
+_Waiting = tuple[Callable[[Connection], Any], asyncio.Future[Any]]
 
 # Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
 # have no trigger: with ``trusted_schema = OFF`` one may not touch a virtual table.
@@ -149,12 +150,12 @@ class CatalogSession:
     def __init__(self, folder: Path, ownership: Ownership, lock: WriterLock) -> None:
         self.path = folder / CATALOG_NAME
         self._ownership, self._lock = ownership, lock
-        self._connections: dict[Lane, tuple[sqlite3.Connection, _FileIdentity]] = {}
+        self._connections: dict[Lane, tuple[Connection, _FileIdentity]] = {}
         self._opening = threading.Lock()
         self._mutexes: dict[Lane, threading.Lock] = {lane: threading.Lock() for lane in get_args(Lane)}
 
     @contextmanager
-    def borrow(self, lane: Lane) -> Iterator[sqlite3.Connection]:
+    def borrow(self, lane: Lane) -> Iterator[Connection]:
         """Yield a connection for the use of one thread, and translate SQLite's errors.
 
         Raises
@@ -177,7 +178,7 @@ class CatalogSession:
         self.close()
         return move_database_aside(self.path, "corrupt")
 
-    def _connection(self, lane: Lane) -> sqlite3.Connection:
+    def _connection(self, lane: Lane) -> Connection:
         with self._opening:
             opened = self._connections.get(lane)
             if opened and opened[1] != _file_identity(self.path):
@@ -188,7 +189,7 @@ class CatalogSession:
                 opened = self._connections[lane] = self._open(lane), _file_identity(self.path)
             return opened[0]
 
-    def _open(self, lane: Lane) -> sqlite3.Connection:
+    def _open(self, lane: Lane) -> Connection:
         make_derived_folder(self.path.parent)
         if not (self._ownership.catalog_id() and self.path.exists()):
             self._create()
@@ -243,12 +244,12 @@ class SharedReads:
     a thread of its own.
     """
 
-    def __init__(self, reading: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
+    def __init__(self, reading: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._reading = reading
         self._waiting: list[_Waiting] = []
         self._reader: asyncio.Task[None] | None = None
 
-    async def run(self, function: Callable[[sqlite3.Connection], _Result]) -> _Result:
+    async def run(self, function: Callable[[Connection], _Result]) -> _Result:
         """Return what `function` returns for a connection."""
         done: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((function, done))
@@ -282,7 +283,7 @@ class SharedReads:
         return finished
 
 
-def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:
+def migrate(connection: Connection, steps: tuple[str, ...] = STEPS) -> None:
     """Apply the missing steps, each in a transaction.
 
     Raises
@@ -309,7 +310,7 @@ def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> N
             raise
 
 
-def schema_version(connection: sqlite3.Connection) -> int:
+def schema_version(connection: Connection) -> int:
     """Return the schema version; 0 for a catalog without tables."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
@@ -348,7 +349,7 @@ def _file_identity(path: Path) -> _FileIdentity:
     return found.st_dev, found.st_ino
 
 
-def _check_not_truncated(connection: sqlite3.Connection, path: Path) -> None:
+def _check_not_truncated(connection: Connection, path: Path) -> None:
     """Raise `StoreCorrupt` when the file is shorter than its own header says.
 
     SQLite would notice only when it reads a missing page. Not checked while a write-ahead log may hold the missing

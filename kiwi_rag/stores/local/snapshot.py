@@ -10,6 +10,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -40,6 +41,8 @@ WHERE term >= :first AND term < :after AND length(term) BETWEEN :least AND :most
     AND (substr(term, 1, length(:begin)) = :begin OR substr(term, -length(:end)) = :end OR term = :swapped)
 ORDER BY doc DESC, term LIMIT :limit
 """
+# The covering index alone answers this query, so that the texts of the passages are not read.
+_ALL = "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item"
 _ADDED = "SELECT passage_key, item_key, length FROM passages WHERE passage_key > ? ORDER BY item_key, ordinal"
 _ALL_VECTORS = "SELECT passage_key, vector FROM vectors ORDER BY passage_key"
 _SOME_VECTORS = """
@@ -57,23 +60,13 @@ class Snapshot:
     It is valid only inside a read transaction that sees the same generation, which `is_current` tells.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.state = state(connection)
         self.fingerprint = str(meta(connection, "fingerprint"))
         self.dimension = int(meta(connection, "dimension"))
-        # The covering index alone answers this query, so that the texts of the passages are not read.
-        rows = _execute(connection, "SELECT passage_key, item_key, length FROM passages INDEXED BY passages_by_item")
-        table = np.array(rows.fetchall(), dtype=np.int64).reshape(-1, 3)
-        # The table is in the index's order, by item and ordinal: an item's passages are next to each other in it.
-        # `order` sorts it by passage key; `_by_item`, its inverse, leads from a place in the table to a row number.
-        order = np.argsort(table[:, 0])
-        self._by_item = np.argsort(order)
-        self._item_order = table[:, 1]
-        self._items = distinct(self._item_order)
-        self._norms = np.full(len(self._items), np.nan)
-        table = table[order]
-        self.keys, self.item_keys = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
-        self.lengths: NDArray[np.float64] = table[:, 2].astype(np.float64)
+        self.keys = self.item_keys = self._items = self._item_order = self._by_item = np.empty(0, np.int64)
+        self.lengths = self._norms = np.empty(0, np.float64)
+        self._add(_execute(connection, _ALL))
         self._read_items: dict[int, Shared] = {}
         self._read_passages: dict[int, Passage] = {}
         self.embedded = self._rows_with_vectors(connection)
@@ -83,17 +76,16 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def is_current(self, connection: sqlite3.Connection) -> bool:
+    def is_current(self, connection: Connection) -> bool:
         """Whether `connection` still sees this generation."""
         return self.state == state(connection)
 
-    def extend(self, connection: sqlite3.Connection) -> bool:
+    def extend(self, connection: Connection) -> bool:
         """Add the passages that `connection` sees since this generation; False if something else was changed.
 
         What was read is kept, so that a search after a small write costs as much as one before it.
         """
-        last = int(self.keys[-1]) if len(self) else 0
-        added = np.array(_execute(connection, _ADDED, last).fetchall(), dtype=np.int64).reshape(-1, 3)
+        added = _execute(connection, _ADDED, int(self.keys[-1]) if len(self) else 0).fetchall()
         total = len(self) + len(added)
         # Keys are never used again: if the count is right, none of the old passages was removed.
         is_other = self.state.partition("/")[0] != state(connection).partition("/")[0]
@@ -101,29 +93,34 @@ class Snapshot:
             return False
         if int(meta(connection, "vectors")) != total or not self.embedded.all():
             return False
-        self._append(connection, added)
+        keys = self._add(added)
+        self.embedded = np.ones(len(self), bool)
+        if self._matrix is not None:
+            stored = _execute(connection, _SOME_VECTORS, json.dumps(keys.tolist()))
+            self._matrix.append(_stack(stored, self.dimension, keys))
+        self._extend_postings(connection, keys)
         self.state = state(connection)
         return True
 
-    def _append(self, connection: sqlite3.Connection, added: NDArray[np.int64]) -> None:
-        """Add passages, which are given by item and ordinal, and extend what was read."""
-        count, order = len(self), np.argsort(added[:, 0])
+    def _add(self, passages: Iterable[tuple[int, int, int]]) -> Rows:
+        """Add passages, given as key, item and length in the order of items and ordinals; return the keys, ascending.
+
+        An item's passages are next to each other in this order. `order` sorts them by key; its inverse, in `_by_item`,
+        leads from a place in the order to a row number.
+        """
+        table = np.array(list(passages), dtype=np.int64).reshape(-1, 3)
+        count, order, items = len(self), np.argsort(table[:, 0]), distinct(table[:, 1])
         self._by_item = np.concatenate([self._by_item, count + np.argsort(order)])
-        self._item_order = np.concatenate([self._item_order, added[:, 1]])
-        items = distinct(added[:, 1])
+        self._item_order = np.concatenate([self._item_order, table[:, 1]])
         self._items = np.concatenate([self._items, items])
         self._norms = np.concatenate([self._norms, np.full(len(items), np.nan)])
-        added = added[order]
-        self.keys = np.concatenate([self.keys, added[:, 0]])
-        self.item_keys = np.concatenate([self.item_keys, added[:, 1]])
-        self.lengths = np.concatenate([self.lengths, added[:, 2].astype(np.float64)])
-        self.embedded = np.ones(len(self), bool)
-        if self._matrix is not None:
-            keys = json.dumps(added[:, 0].tolist())
-            self._matrix.append(_stack(_execute(connection, _SOME_VECTORS, keys), self.dimension, added[:, 0]))
-        self._extend_postings(connection, added[:, 0])
+        table = table[order]
+        self.keys = np.concatenate([self.keys, table[:, 0]])
+        self.item_keys = np.concatenate([self.item_keys, table[:, 1]])
+        self.lengths = np.concatenate([self.lengths, table[:, 2]])
+        return self.keys[count:]
 
-    def _extend_postings(self, connection: sqlite3.Connection, keys: Rows) -> None:
+    def _extend_postings(self, connection: Connection, keys: Rows) -> None:
         found: dict[str, list[tuple[int, int]]] = {}
         for row, key in enumerate(keys.tolist(), start=len(self) - len(keys)):
             terms = _execute(connection, "SELECT terms FROM postings WHERE rowid = ?", key).fetchone()[0]
@@ -134,20 +131,20 @@ class Snapshot:
             before = self._postings[term]
             self._postings[term] = np.concatenate([before[0], rows]), np.concatenate([before[1], counts])
 
-    def _rows_with_vectors(self, connection: sqlite3.Connection) -> NDArray[np.bool_]:
+    def _rows_with_vectors(self, connection: Connection) -> NDArray[np.bool_]:
         """Return which rows have a vector."""
         if meta(connection, "vectors") == len(self):
             return np.ones(len(self), bool)
         keys = np.array([row[0] for row in _execute(connection, "SELECT passage_key FROM vectors")], np.int64)
         return np.isin(self.keys, keys)
 
-    def matrix(self, connection: sqlite3.Connection) -> Matrix:
+    def matrix(self, connection: Connection) -> Matrix:
         """Return all vectors, of shape ``(rows, dimension)``, zeros where there is none; they are read once."""
         if self._matrix is None:
             self._matrix = _GrowingMatrix(_stack(_execute(connection, _ALL_VECTORS), self.dimension, self.keys))
         return self._matrix.rows
 
-    def vectors(self, connection: sqlite3.Connection, rows: Rows) -> Matrix:
+    def vectors(self, connection: Connection, rows: Rows) -> Matrix:
         """Return the vectors of some distinct rows, in their order, zeros where there is none."""
         if self._matrix is not None:
             return self._matrix.rows[rows]
@@ -164,7 +161,7 @@ class Snapshot:
         # The concatenated ranges begin[i]:end[i], without a loop: a running number, shifted for each item.
         return self._by_item[np.arange(counts.sum()) + np.repeat(begin - starts, counts)], starts
 
-    def posting(self, connection: sqlite3.Connection, term: str) -> Posting:
+    def posting(self, connection: Connection, term: str) -> Posting:
         """Return the rows that have `term`, and how often each has it."""
         found = self._postings.get(term)
         if found is None:
@@ -175,7 +172,7 @@ class Snapshot:
             self._postings[term] = found
         return found
 
-    def statistics(self, connection: sqlite3.Connection, terms: Sequence[str]) -> CollectionStatistics:
+    def statistics(self, connection: Connection, terms: Sequence[str]) -> CollectionStatistics:
         """Return the number and total length of passages, and the document frequency of each term that occurs.
 
         Whole postings are read, because the search that follows needs them, and FTS5 counts no faster.
@@ -185,21 +182,21 @@ class Snapshot:
         unembedded = int(np.count_nonzero(~self.embedded))
         return CollectionStatistics(len(self), int(self.lengths.sum()), occurring, len(self._items), unembedded)
 
-    def passages(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Passage]:
+    def passages(self, connection: Connection, keys: Iterable[int]) -> Mapping[int, Passage]:
         """Return a mapping with at least these passages, by their keys."""
         return _complete(connection, self._read_passages, keys, PASSAGES, read_passage)
 
-    def items(self, connection: sqlite3.Connection, keys: Iterable[int]) -> Mapping[int, Shared]:
+    def items(self, connection: Connection, keys: Iterable[int]) -> Mapping[int, Shared]:
         """Return a mapping with at least these items: what all candidates of one share, in the order of `Candidate`."""
         return _complete(connection, self._read_items, keys, _ITEMS, _shared)
 
-    def matching(self, connection: sqlite3.Connection, filters: Filters) -> NDArray[np.bool_] | None:
+    def matching(self, connection: Connection, filters: Filters) -> NDArray[np.bool_] | None:
         """Return which rows match the filters; None when there are none."""
         if filters == Filters():
             return None
         return np.isin(self.item_keys, np.array(matching_items(connection, filters), dtype=np.int64))
 
-    def centroid_norms(self, connection: sqlite3.Connection, items: Rows) -> NDArray[np.float64]:
+    def centroid_norms(self, connection: Connection, items: Rows) -> NDArray[np.float64]:
         """Return the length of the sum of each item's vectors, computed once for each; items ascend."""
         unknown = items[np.isnan(self._norms[np.searchsorted(self._items, items)])]
         if len(unknown):
@@ -229,7 +226,7 @@ class _GrowingMatrix:
 
 
 def _complete(
-    connection: sqlite3.Connection,
+    connection: Connection,
     cache: dict[int, _Cached],
     keys: Iterable[int],
     query: str,
@@ -248,7 +245,7 @@ def _shared(row: sqlite3.Row) -> Shared:
     return (item_ref(row), row["digest"], row["content_sha256"]), signed
 
 
-def read_posting(connection: sqlite3.Connection, term: str) -> Posting:
+def read_posting(connection: Connection, term: str) -> Posting:
     """Return the passages that have `term`: keys, ascending, and how often each has it."""
     # One concatenated value instead of one row for each occurrence: a third of the time for a common term.
     joined = connection.execute("SELECT group_concat(doc) FROM posting_instances WHERE term = ?", (term,)).fetchone()[0]
@@ -257,13 +254,13 @@ def read_posting(connection: sqlite3.Connection, term: str) -> Posting:
     return keys, counts.astype(np.float64)
 
 
-def similar_terms(connection: sqlite3.Connection, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def similar_terms(connection: Connection, terms: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
     checked = [term for term in dict.fromkeys(terms) if max_edits(term)]
     return {term: _similar(connection, term) for term in checked[:MAX_TERMS]}
 
 
-def _similar(connection: sqlite3.Connection, term: str) -> tuple[str, ...]:
+def _similar(connection: Connection, term: str) -> tuple[str, ...]:
     begin, end = split_halves(term)
     # FTS5 keeps its terms in order, so that only those with the same first letter are read.
     letters = {"first": term[0], "after": chr(ord(term[0]) + 1), "begin": begin, "end": end}
@@ -282,7 +279,7 @@ def distinct(ordered: Rows) -> Rows:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
-def _execute(connection: sqlite3.Connection, statement: str, *parameters: str | int) -> sqlite3.Cursor:
+def _execute(connection: Connection, statement: str, *parameters: str | int) -> sqlite3.Cursor:
     # Tuples instead of `sqlite3.Row`, which NumPy takes several times as long to read.
     cursor = connection.cursor()
     cursor.row_factory = None

@@ -6,8 +6,8 @@ Blocking; the callers hold the locks and open the transactions.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
+from sqlite3 import Connection
 
 from kiwi_rag.model import Passage, Vector
 from kiwi_rag.stores.base import UnembeddedDocument
@@ -23,7 +23,7 @@ WHERE i.item_type = 'document' AND p.passage_key NOT IN (SELECT passage_key FROM
 """
 
 
-def unembedded(connection: sqlite3.Connection) -> list[UnembeddedDocument]:
+def unembedded(connection: Connection) -> list[UnembeddedDocument]:
     """Return the documents with passages that have no vector yet."""
     if meta(connection, "vectors") == meta(connection, "passages"):  # usual, and the query reads every passage's key
         return []
@@ -31,14 +31,14 @@ def unembedded(connection: sqlite3.Connection) -> list[UnembeddedDocument]:
     return [UnembeddedDocument(row[0], row[1], row[2], tuple(json.loads(row[3]))) for row in rows]
 
 
-def read_passages(connection: sqlite3.Connection, keys: Sequence[int]) -> dict[int, Passage]:
+def read_passages(connection: Connection, keys: Sequence[int]) -> dict[int, Passage]:
     """Return those of some passages that are stored, by their keys."""
     rows = connection.execute(PASSAGES, (json.dumps(list(keys)),))
     return {row["passage_key"]: read_passage(row) for row in rows}
 
 
 def put_vectors(
-    connection: sqlite3.Connection, passages: Mapping[int, Passage], vectors: Mapping[int, Vector], fingerprint: str
+    connection: Connection, passages: Mapping[int, Passage], vectors: Mapping[int, Vector], fingerprint: str
 ) -> None:
     """Write the vectors of passages, by their keys, inside the caller's transaction.
 
