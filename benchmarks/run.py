@@ -38,6 +38,7 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
     "memory": (),
     "publish": ("300",),
     "sql_signature": (),
+    "gate": (),
     "trees": ("1500",),
     "secrets": (),
 }

@@ -117,10 +117,18 @@ _DOCUMENTATION = re.compile(r"(docs?/.*|(README|CHANGELOG|CHANGES|HISTORY)[^/]*)
 
 def documentation(package: str) -> Tree:
     """Return the documentation in a package's archive, of ``npm:name@version`` or ``pypi:name@version``."""
+    return _package("docs", package, lambda path: _DOCUMENTATION.fullmatch(path) is not None)
+
+
+def markdown(package: str) -> Tree:
+    """Return all Markdown in a package's archive."""
+    return _package("markdown", package, lambda path: path.endswith((".md", ".mdx")))
+
+
+def _package(what: str, package: str, kept: Callable[[str], bool]) -> Tree:
     registry, _, named = package.partition(":")
-    kept = lambda path: _DOCUMENTATION.fullmatch(path) is not None  # noqa: E731
     lay = _npm(named, kept) if registry == "npm" else _pypi(named.replace("@", "=="), kept)
-    return Tree(f"docs-{named.replace('/', '-')}", package, lay)
+    return Tree(f"{what}-{named.replace('/', '-')}", package, lay)
 
 
 def _jdk(cache: Path, folder: Path) -> str:

@@ -1,81 +1,89 @@
-"""HTML elements that a reader does not see, each from its opening tag to its closing tag.
+"""HTML as tokens, and which elements the reader of a page does not see.
 
-Step 6 of the gate looks for them in Markdown, and the parser of HTML leaves them out.
-
-Every tag is scanned once, whatever the nesting. The standard library's ``html.parser`` is not used: in Python 3.11 it
-takes quadratic time (14 seconds for 40 KB of ``<a``), and a file under check may be hostile.
+The tokens are those of the HTML standard (https://html.spec.whatwg.org/multipage/parsing.html) without its tree, for
+no library on PyPI tells where a text stands in the file: of lxml only the line of an element's opening tag is known,
+of selectolax and html5lib's trees nothing. The standard library's ``html.parser`` takes quadratic time in Python 3.11
+(14 seconds for 40 KB of ``<a``). Here each character is scanned once, however the elements nest.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
-# A quoted value may contain ">". A quotation mark without a partner within 1,000 characters is plain text, which keeps
-# the scan linear.
-_QUOTED = r"\"[^\"]{0,1000}+\"|'[^']{0,1000}+'"
-_OPENING = re.compile(rf"<([A-Za-z][\w:-]*+)((?:[^<>\"']++|{_QUOTED}|[\"'])*+)")
-_VALUE = re.compile(_QUOTED)
-_TAG = re.compile(r"<(/?)([A-Za-z][\w:-]*+)(?:[ \t\n]*+>)?")
-_HIDDEN = re.compile(r"(?:^|[\s/\"'])hidden(?=[\s=/>]|$)|\btype\s*=\s*[\"']?hidden\b", re.IGNORECASE)
-_STYLED_AWAY = re.compile(
-    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|font-size\s*:\s*0(?!\.?\d*[1-9])"
-    r"|opacity\s*:\s*0(?!\.?\d*[1-9])",
-    re.IGNORECASE,
-)
-# No other attribute styles: a component's property, or a title, may speak of "visibility: hidden".
-_STYLE = re.compile(r"(?<![\w-])style\s*=", re.IGNORECASE)
+from kiwi_rag.formats.css import Effect, StyleSheet, effect
+
+# A quoted value may be long: the paths of drawings are. Each quotation mark is scanned once, for none is given back.
+_ATTRIBUTES = r"(?:[^<>\"']++|\"[^\"]*+\"|'[^']*+'|[\"'])*+"
+_TAG = re.compile(rf"<(?:(!--)|(/?)([A-Za-z][\w:-]*+)({_ATTRIBUTES})>?|[!?][^<>]*+>?)")
+_ATTRIBUTE = re.compile(r"([^\s\"'<>/=]++)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+)))?")
 _DECIMAL = re.compile(r"&#0*+([0-9]*+)")
-_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
+_RAW = frozenset({"script", "style", "textarea", "title", "xmp", "noscript", "iframe", "noembed", "noframes"})
 NEVER_SHOWN = frozenset({"template", "style", "script"})
+# Elements whose text browsers replace by something else, or show on request.
+_REPLACED = frozenset({
+    *("noscript", "iframe", "noembed", "noframes", "object", "canvas", "audio", "video", "head", "title", "datalist"),
+    *("metadata", "desc", "defs", "annotation", "annotation-xml", "rp", "progress", "meter", "applet", "dialog"),
+})  # fmt: skip
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
+_STYLING = {"color": "color", "fill": "color", "bgcolor": "background"}
+_STYLING |= {name: name for name in ("display", "visibility", "opacity", "font-size")}
+_AWAY = frozenset(
+    {"sr-only", "visually-hidden", "visuallyhidden", "screen-reader-text", "d-none", "invisible", "hidden"}
+)
+# What a page shows when its reader chooses a tab or opens a box.
+_PANEL = re.compile(r"(?:^|[\s_-])(?:tabs?|panes?|panels?|accordion|collaps\w*|dropdown|tooltip|modal)(?:$|[\s_-])")
 
 
-class Element(NamedTuple):
-    """The offsets of an element that is not shown; ``is_styled`` if its attributes hide it, not its name."""
+class Token(NamedTuple):
+    """A stretch of a file: text, a tag, the inside of an element without tags, or, without a name, a comment."""
 
+    kind: Literal["text", "open", "close", "raw"]
     start: int
     end: int
-    name: str
-    is_styled: bool
+    name: str = ""
+    attributes: str = ""
+
+    def values(self, *names: str) -> set[str]:
+        """Return the words of the attributes of these names, in lower case."""
+        return {word for name, value, *_ in self.pairs() if name in names for word in value.lower().split()}
+
+    def pairs(self) -> Iterator[tuple[str, str, int, int]]:
+        """Yield name, decoded value, and start and end of the value, of each attribute."""
+        offset = self.start + len(self.name) + (2 if self.kind == "close" else 1)
+        for match in _ATTRIBUTE.finditer(self.attributes):
+            group = match.lastindex or 1
+            start, end = match.span(group)
+            yield match[1].lower(), unescape(match[group]) if group > 1 else "", offset + start, offset + end
 
 
-def unseen(visible: str, at_most: int) -> Iterator[Element]:
-    """Yield the first `at_most` elements that a reader does not see; nested ones are part of the outer one."""
-    openings = list(islice(_openings(visible), at_most))
-    ends = _ends(visible, openings)
-    last = 0
-    for opening in openings:
-        if opening.start < last:
-            continue
-        end = opening.end if opening.name in VOID else ends.get(opening.start, 0)
-        if not end and not opening.is_styled and not _opens_line(visible, opening.start):
-            continue  # a word of prose that looks like a tag
-        last = end or _end_of_paragraph(visible, opening.end)
-        yield opening._replace(end=last)
+def tokens(text: str, start: int = 0, end: int | None = None) -> Iterator[Token]:
+    """Yield the whole of a stretch of HTML as tokens."""
+    position, end = start, len(text) if end is None else end
+    while match := _TAG.search(text, position, end):
+        if match.start() > position:
+            yield Token("text", position, match.start())
+        position = match.end()
+        if match[1]:
+            found = text.find("-->", position, end)
+            position = found + 3 if found >= 0 else end
+        name = (match[3] or "").lower()
+        yield Token("close" if match[2] else "open", match.start(), position, name, match[4] or "")
+        if name in _RAW and not match[2] and not match[4].endswith("/"):
+            closing = _closing(name).search(text, position, end)
+            inner = closing.start() if closing else end
+            yield Token("raw", position, inner, name)
+            position = inner
+    if position < end:
+        yield Token("text", position, end)
 
 
-def _openings(visible: str) -> Iterator[Element]:
-    """Yield the opening tags of such elements."""
-    for match in _OPENING.finditer(visible):
-        name, attributes = match[1].lower(), match[2]
-        is_styled = len(attributes) > 6 and is_styled_away(attributes)
-        if is_styled or name in NEVER_SHOWN:
-            yield Element(match.start(), min(match.end() + 1, len(visible)), name, is_styled)
-
-
-def is_styled_away(attributes: str) -> bool:
-    """Return whether the attributes of an element hide it."""
-    without_values = _VALUE.sub('""', attributes)
-    if _HIDDEN.search(without_values) or re.search(r"\btype\s*=\s*[\"']hidden\b", attributes, re.IGNORECASE):
-        return True
-    style = _STYLE.search(attributes)
-    return style is not None and bool(_STYLED_AWAY.search(unescape(attributes[style.end() :])))
+def _closing(name: str) -> re.Pattern[str]:
+    return re.compile(f"</{name}(?=[\\s/>])", re.IGNORECASE)
 
 
 def unescape(text: str) -> str:
@@ -84,35 +92,28 @@ def unescape(text: str) -> str:
     return html.unescape(_DECIMAL.sub(lambda number: f"&#{number[1][:8]}", text)) if "&" in text else text
 
 
-def _ends(visible: str, openings: Sequence[Element]) -> dict[int, int]:
-    """Return the end offset of each element by its start offset: after the closing tag that matches it.
-
-    Nested elements of the same name are counted. If they use up all closing tags, the element ends after the last one.
-    """
-    ends: dict[int, int] = {}
-    wanted = {opening.start for opening in openings}
-    open_now: dict[str, list[int]] = {opening.name: [] for opening in openings}
-    last: dict[str, int] = {}
-    for match in _TAG.finditer(visible) if openings else ():
-        name = match[2].lower()
-        if name not in open_now:
-            continue
-        if not match[1]:
-            open_now[name].append(match.start())
-            continue
-        last[name] = match.end()
-        start = open_now[name].pop() if open_now[name] else -1
-        if start in wanted:
-            ends[start] = match.end()
-    for name, starts in open_now.items():
-        ends.update({start: last[name] for start in starts if start in wanted and last.get(name, 0) > start})
-    return ends
+def style(token: Token, sheet: StyleSheet, above: Effect) -> Effect:
+    """Return the effect of the attributes of an element and of the rules of `sheet`; `above` is what it inherits."""
+    found = {name: value for name, value, *_ in token.pairs()}
+    names = [f".{name}" for name in found.get("class", "").split()] + [f"[{name}]" for name in found]
+    does = sheet.effect(("*", token.name, f"#{found.get('id', '')}", *names)).over(above) if sheet else above
+    given = [found.get("style", ""), *(f"{one}:{found[other]}" for other, one in _STYLING.items() if other in found)]
+    if any(given):
+        does = effect(";".join(given)).over(does)
+    is_hidden = "hidden" in found or found.get("type", "").lower() == "hidden"
+    return does._replace(hides=True) if is_hidden else does
 
 
-def _opens_line(visible: str, start: int) -> bool:
-    return not visible[visible.rfind("\n", 0, start) + 1 : start].strip(" ")
+def is_unshown(token: Token) -> bool:
+    """Return whether browsers, or the usual style sheets, show nothing of an element by its name or its class."""
+    if token.name in NEVER_SHOWN or token.name in _REPLACED:
+        return not token.attributes.endswith("/")  # a component of MDX may be called so
+    attributes = token.attributes
+    return bool(attributes) and ("popover" in attributes or not _AWAY.isdisjoint(token.values("class")))
 
 
-def _end_of_paragraph(visible: str, position: int) -> int:
-    found = _PARAGRAPH_END.search(visible, position)
-    return found.end() if found else len(visible)
+def is_panel(token: Token) -> bool:
+    """Return whether a page shows an element when its reader chooses a tab or opens a box."""
+    return bool(token.attributes) and (
+        "tabpanel" in token.values("role") or bool(_PANEL.search(" ".join(token.values("class"))))
+    )

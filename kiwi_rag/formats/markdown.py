@@ -1,30 +1,31 @@
 r"""Markdown, read by markdown-it-py: fences, HTML blocks, headings, and sections with true line ranges.
 
 Items, documents and the check for hidden text all read Markdown here. The blocks are those of CommonMark 0.31.2, found
-by the library's rules one block after the other, so that no paragraph is kept in memory. Quotes and lists are not
-parsed, however deep they nest: a heading in them belongs to the section around them. Lines are split at ``\n`` alone,
-counted from 1; ranges are inclusive. Every scan here is linear in the length of the file.
+by the library's rules one block after the other, so that no paragraph is kept in memory. An outline has
+nothing that is in quotes and lists: a heading in them belongs to the section around them. `pieces` has it.
+Lines are split at ``\n`` alone, counted from 1; ranges are inclusive. Every scan here is linear in the length of the
+file.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from kiwi_rag.formats.outcome import section
 from kiwi_rag.model import Section
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-    from markdown_it.parser_block import RuleFuncBlockType
-    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
+_Kept = TypeVar("_Kept")
+_Read = tuple[int, int, "list[Token]"]
 # Other tools sign in a comment on the first lines, often one that never closes; some put it behind a "#".
 SIGNATURE_LINE = re.compile(
     r" {0,3}(?:(?:#{1,6}[ \t]+)?<!--[ \t]*[\w.-]{1,40}:(?:un)?signed\b|#{1,6}[ \t]+[\w.-]{1,40}:signed:\d)"
@@ -37,7 +38,6 @@ MAX_LINES = 50_000
 _WINDOW = 4_096
 """Lines that are read at once: markdown-it-py keeps five numbers a line."""
 _LINE = attrgetter("line")
-_LISTED = re.compile(r"^[ \t]*(?:[-+*]|\d{1,9}[.)]|>)(?:[ \t]|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,20 @@ class Heading:
     line: int
     level: int
     text: str
+
+
+class Piece(NamedTuple):
+    """A block in any depth: lines from 0, ``end_line`` excluded; its text without what quotes and lists put before it.
+
+    ``kind`` is ``inline`` (a text), ``cell``, ``html_block``, ``fence``, ``code_block``, ``definition`` (of a link,
+    whose ``info`` is its label), or the name of an element that has blocks in it.
+    """
+
+    kind: str
+    start_line: int
+    end_line: int
+    text: str
+    info: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +117,23 @@ def signature_lines(lines: Sequence[str]) -> int:
 def outline(content: str, skipped: int | None = None) -> Outline:
     """Return blocks and headings below the first `skipped` lines: front matter, or else other tools' signatures."""
     lines = split_lines(content)
-    found = list(_found(lines, signature_lines(lines) if skipped is None else skipped))
+    found = list(_found(lines, signature_lines(lines) if skipped is None else skipped, _kept))
     blocks = tuple(each for each in found if isinstance(each, Block))
     return Outline(blocks, tuple(each for each in found if isinstance(each, Heading)))
 
 
-def _found(lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
-    """Yield blocks and headings, a window of lines at a time.
+def pieces(content: str) -> Iterator[Piece]:
+    """Yield all blocks below other tools' signatures, those in quotes, lists and tables too."""
+    lines = split_lines(content)
+    return _found(lines, signature_lines(lines), _pieces)
+
+
+def _found(
+    lines: Sequence[str],
+    begin: int,
+    keep: Callable[[Sequence[Token], Sequence[str], int], Iterator[_Kept]],
+) -> Iterator[_Kept]:
+    """Yield what is kept of the blocks, a window of lines at a time.
 
     A block that reaches the window's end is read again, in a window that begins with it; if it did so already, in one
     of twice the size: so each line is read a few times at most, however long a block is.
@@ -119,53 +143,55 @@ def _found(lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
         window = lines[begin : begin + size]
         read = 0
         for start, end, tokens in _blocks(window):
-            if end >= len(window) and begin + len(window) < len(lines):
+            # What follows blank lines may belong to a list before them.
+            if begin + len(window) < len(lines) and not any(line.strip() for line in window[end:]):
                 read = start
                 size = _WINDOW if start else 2 * size
                 break
-            yield from _kept(tokens, lines, begin)
+            yield from keep(tokens, lines, begin)
         else:
             read, size = len(window), _WINDOW
         begin += read
 
 
-def _blocks(window: Sequence[str]) -> Iterator[tuple[int, int, list[Token]]]:
-    """Yield where each block starts and ends, in lines from 0, with its tokens."""
-    from markdown_it.rules_block import StateBlock, lheading, paragraph
+def _blocks(window: Sequence[str]) -> Iterator[_Read]:
+    """Yield where each block starts and ends, in lines from 0, with its tokens; link definitions are tokens, too."""
+    from markdown_it.rules_block import StateBlock
 
+    parser = _parser()
+    rules = parser.block.ruler.getRules("")
     # Only line feeds end lines; the library takes a carriage return for one.
-    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), _parser(), {}, [])
+    state = StateBlock("\n".join([*window, ""]).replace("\r", " "), parser, {}, [])
     start = state.skipEmptyLines(0)
     while start < state.lineMax:
-        state.line, state.tokens = start, []
-        if not _matches(state, start) and not lheading(state, start, state.lineMax, False):
-            paragraph(state, start, state.lineMax, False)
-        yield start, state.line, state.tokens
+        state.line, state.tokens, state.env = start, [], {}
+        next(rule for rule in rules if rule(state, start, state.lineMax, False))
+        yield start, state.line, [*state.tokens, *_definitions(state.env)]
         start = state.skipEmptyLines(state.line)
 
 
-def _matches(state: StateBlock, line: int) -> bool:
-    """Read the block that begins at `line`, unless it is a paragraph."""
-    rules = _rules()
-    first = state.src[state.bMarks[line] + state.tShift[line]]
-    rule = rules["code"] if state.is_code_block(line) else rules.get(first)
-    return rule is not None and rule(state, line, state.lineMax, False)
+def _definitions(env: Mapping[str, Any]) -> Iterator[Token]:
+    from markdown_it.token import Token
+
+    known = ({"label": label, **found} for label, found in env.get("references", {}).items())
+    for each in (*known, *env.get("duplicate_refs", ())):
+        words = f'{each["label"]} {each["href"]} "{each["title"]}"'
+        yield Token("definition", "", 0, map=each["map"], content=words, info=each["label"])
 
 
-@lru_cache(maxsize=1)
-def _rules() -> dict[str, RuleFuncBlockType]:
-    """Return the library's rules by the first character of their blocks, and that for indented ``code``."""
-    from markdown_it.rules_block import code, fence, heading, hr, html_block, reference
-
-    fences, rulers = {"`": fence, "~": fence}, {"*": hr, "_": hr, "-": hr}
-    return {"code": code, **fences, **rulers, "[": reference, "<": html_block, "#": heading}
+def _pieces(tokens: Sequence[Token], _: Sequence[str], begin: int) -> Iterator[Piece]:
+    for before, token in zip((None, *tokens), tokens, strict=False):
+        if token.map:
+            is_cell = before is not None and before.type in {"td_open", "th_open"}
+            kind = "cell" if is_cell else token.tag if token.type.endswith("_open") else token.type
+            yield Piece(kind, begin + token.map[0], begin + token.map[1], token.content, token.info)
 
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark").disable(["list", "blockquote"])
+    return MarkdownIt("commonmark").enable("table")
 
 
 def _kept(tokens: Sequence[Token], lines: Sequence[str], begin: int) -> Iterator[Block | Heading]:
@@ -179,7 +205,7 @@ def _kept(tokens: Sequence[Token], lines: Sequence[str], begin: int) -> Iterator
         yield Block("fence", start, end, word, end > start and _closes(lines[end - 1], first.markup))
     elif first.type == "html_block":
         yield Block("html", start, end)
-    elif first.type == "heading_open" and not _is_list(first.markup, tokens[1].content):
+    elif first.type == "heading_open":
         yield Heading(start, int(first.tag[1:]), tokens[1].content)
 
 
@@ -187,11 +213,6 @@ def _closes(line: str, marker: str) -> bool:
     text = line.strip()
     indent = len(line) - len(line.lstrip(" "))
     return indent <= 3 and len(text) >= len(marker) and not text.strip(marker[0])
-
-
-def _is_list(markup: str, content: str) -> bool:
-    """Return whether what looks like an underlined heading is a list or a quote above a rule."""
-    return markup in {"-", "="} and bool(_LISTED.search(content))
 
 
 def sections(

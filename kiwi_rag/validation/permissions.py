@@ -7,7 +7,9 @@ literal names. A name that is computed at run time counts as ``eval``.
 Skills are written for many tools and seldom declare anything, so the use of processes or of the network by a Python
 file in a skill is a warning, which the reader of the skill sees. Reading credentials is an error unless it is declared.
 
-This is static analysis, which an author can evade. The signature of the script makes its author accountable.
+A permission is a declaration for whoever reads or runs the script, checked against plain use. It is no sandbox: nothing
+restricts the script when it runs, and an author who wants to can hide a use from a look at the syntax. The signature
+makes its author accountable.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ _MODULES = {
     "subprocess": "subprocess pty pexpect sh plumbum invoke fabric multiprocessing commands popen2",
     "network": "socket ssl http.client http.server urllib.request urllib3 requests httpx aiohttp ftplib smtplib poplib "
     "imaplib nntplib telnetlib xmlrpc socketserver websockets websocket paramiko asyncssh boto3 botocore grpc pycurl "
-    "psycopg psycopg2 asyncpg pymongo redis pymysql zmq pika kafka twisted tornado scapy supabase openai",
-    "eval": "code codeop runpy imp pickle cPickle _pickle dill cloudpickle marshal shelve "
+    "psycopg psycopg2 asyncpg pymongo redis pymysql zmq pika kafka twisted tornado scapy supabase openai "
+    "webbrowser",
+    "eval": "code codeop runpy imp pickle cPickle _pickle dill cloudpickle marshal shelve zipimport "
     "importlib.util importlib.machinery",
     "write": "shutil tempfile",
-    "native": "ctypes cffi _ctypes mmap",
+    "native": "ctypes cffi _ctypes _imp mmap",
+    "environment": "dotenv environs",
 }
 # Single names by capability and module; those without a module are builtins.
 _NAMES = {
@@ -43,13 +47,17 @@ _NAMES = {
     ("eval", ""): "eval exec compile",
     ("eval", "types"): "CodeType FunctionType",
     ("eval", "sys"): "settrace setprofile",
+    ("eval", "timeit"): "timeit repeat Timer main",
+    ("environment", "os"): "environ environb getenv getenvb putenv unsetenv",
     ("write", "os"): "remove unlink rename renames replace rmdir removedirs mkdir makedirs mkfifo mknod link symlink "
     "truncate ftruncate chmod chown lchown lchmod write pwrite open utime fdopen",
 }
-# Attributes that mean the same on every object: the methods of pathlib that write, and known sandbox escapes.
+# Attributes that mean the same on every object: the methods of pathlib that write, known sandbox escapes, and the
+# loading of an extension into a database.
 _ATTRIBUTES = {
     "write": "write_text write_bytes unlink rmdir mkdir touch symlink_to hardlink_to",
     "eval": "__subclasses__ __globals__ __builtins__ __code__ __loader__ exec_module load_module",
+    "native": "load_extension enable_load_extension",
 }
 _BY_MODULE = {module: capability for capability, names in _MODULES.items() for module in names.split()}
 _BY_NAME = {
@@ -60,9 +68,12 @@ _BY_NAME = {
 _BY_ATTRIBUTE = {name: capability for capability, names in _ATTRIBUTES.items() for name in names.split()}
 _IMPORTERS = frozenset({"__import__", "importlib.import_module", "importlib.__import__"})
 _IMPORT_FUNCTIONS = frozenset({"__import__", "import_module"})
+# Functions that read an attribute by its name later. Of a name that is plain elsewhere, such as "replace", none counts.
+_GETTERS = frozenset({"operator.attrgetter", "operator.methodcaller"})
+_BY_TAIL = {name.rpartition(".")[2]: each for name, each in _BY_NAME.items() if each not in {"write", "environment"}}
 # Builtins keep their meaning here even if the script rebinds the name.
 _BUILTINS = frozenset({"eval", "exec", "open", "__import__", "getattr", "vars", "globals", "locals", "__builtins__"})
-_SENSITIVE = frozenset({"os", "posix", "nt", "builtins", "sys", "importlib", "asyncio", "types"})
+_SENSITIVE = frozenset({"operator", "os", "posix", "nt", "builtins", "sys", "importlib", "asyncio", "types"})
 _OPENERS = frozenset({"open", "io.open", "codecs.open", "gzip.open", "bz2.open", "lzma.open"})
 _WRITE_MODES = frozenset("wax+")
 
@@ -71,7 +82,7 @@ RESOURCES = (
     "* tool directive script knowledge skill item registry filesystem file directory folder process shell subprocess "
     "command network http url web git database env environment secret mcp server thread agent model kiwi kiwi-mcp"
 )
-# The permissions that grant each capability. Reading and the environment need none.
+# The permissions that grant each capability. Reading needs none.
 _PERMISSIONS = {
     "subprocess": "subprocess shell process *",
     "network": "network http socket *",
@@ -79,7 +90,8 @@ _PERMISSIONS = {
     "write": "write filesystem *",
     "native": "native *",
     "credentials": "credentials *",
-    "": "read environment env",
+    "environment": "environment env *",
+    "": "read",
 }
 PERMISSIONS = frozenset(" ".join(_PERMISSIONS.values()).split())
 
@@ -170,7 +182,7 @@ def _unreadable(error: BaseException, path: str) -> Finding:
 
 def _undeclared(use: Use, path: str, severity: Severity = "error") -> Finding:
     message = f"{use.name[:80]} needs the permission {use.capability!r}, which is not declared"
-    hint = f'add "{use.capability}" to __permissions__, or do not use {use.name[:40]}'
+    hint = f'add "{use.capability}" to __permissions__, or do not use {use.name[:40]}; it is a declaration, no sandbox'
     return Finding("permissions.undeclared", message, use.line, path, hint, severity)
 
 
@@ -232,6 +244,11 @@ class _UseFinder:
             owner = self._resolve(node.args[0])
             if owner in _SENSITIVE or _capability(owner):
                 yield Use(node.lineno, "eval", "getattr of a name that is computed at run time")
+        for argument in node.args[: None if name == "operator.attrgetter" else 1] if name in _GETTERS else ():
+            text = _text(argument)
+            tail = (text or "").rpartition(".")[2]
+            if capability := "eval" if text is None else _BY_TAIL.get(tail, _BY_ATTRIBUTE.get(tail, "")):
+                yield Use(node.lineno, capability, f"{name}({tail!r})")
         if name in _OPENERS and _writes(node, 1, unknown=True):
             yield Use(node.lineno, "write", name)
         is_method = isinstance(node.func, ast.Attribute) and node.func.attr == "open" and name not in _OPENERS

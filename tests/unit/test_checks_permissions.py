@@ -56,6 +56,8 @@ def needs(code: str) -> set[str]:
         "import asyncio\nasyncio.create_subprocess_shell('x')",
         "(o := __import__('os')).system('x')",
         "import os as x\nimport json as x\nx.system('x')",
+        "import operator, os\noperator.attrgetter('path', 'system')(os)",
+        "from operator import attrgetter as a\nlist(map(a('os.system'), [1]))",
     ],
 )
 def test_starting_a_process_must_be_declared(code: str) -> None:
@@ -82,6 +84,11 @@ def test_starting_a_process_must_be_declared(code: str) -> None:
         "(lambda: 0).__globals__",
         "import pickle\npickle.loads(b'')",
         "map(eval, ['1'])",
+        "import timeit\ntimeit.timeit('1')",
+        "from timeit import Timer",
+        "import operator\noperator.attrgetter('ev' + 'al')(__builtins__)",
+        "import operator, sys\noperator.attrgetter(sys.argv[1])(sys)",
+        "from operator import methodcaller as m, attrgetter\nm('exec', '1')(__builtins__)",
     ],
 )
 def test_running_what_is_made_at_run_time_must_be_declared(code: str) -> None:
@@ -100,6 +107,7 @@ def test_running_what_is_made_at_run_time_must_be_declared(code: str) -> None:
         "import requests",
         "import httpx as x\nx.get('https://example.org')",
         "import asyncio\nasyncio.open_connection('h', 1)",
+        "import webbrowser\nwebbrowser.open('https://example.org/?q=1')",
     ],
 )
 def test_the_network_must_be_declared(code: str) -> None:
@@ -126,14 +134,38 @@ def test_writing_files_must_be_declared(code: str) -> None:
     assert "write" in needs(code)
 
 
-def test_native_code_must_be_declared() -> None:
-    assert needs("import ctypes") == {"native"}
+@pytest.mark.parametrize(
+    "code", ["import ctypes", "import sqlite3\nsqlite3.connect('a').load_extension('b')", "import _imp"]
+)
+def test_native_code_must_be_declared(code: str) -> None:
+    assert needs(code) == {"native"}
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "import os\nos.path.join('a', 'b')\nos.environ.get('A')",
+        "import os\nos.environ.get('A')",
+        "from os import environ",
+        "import os as o\no.getenv('A')",
+        "import os\ngetattr(os, 'environ')['A']",
+        "import dotenv",
+    ],
+)
+def test_the_environment_must_be_declared(code: str) -> None:
+    assert needs(code) == {"environment"}
+    assert script(code, '["env"]') == []
+
+
+def test_a_finding_says_that_a_permission_is_no_sandbox() -> None:
+    assert all("no sandbox" in finding.hint for finding in script("import ctypes"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.path.join('a', 'b')",
+        "from operator import attrgetter, methodcaller\nattrgetter('name')\nmethodcaller('replace', 'a', 'b')",
+        "from timeit import default_timer",
         "open('a')\nopen('a', 'rb')\nopen('a', encoding='w')",
         "import json, re, sys, datetime, urllib.parse\nre.compile('x')\nsys.argv\n'a'.replace('a', 'b')",
         "from pathlib import Path\nPath('a').read_text()\nPath('a').open()",

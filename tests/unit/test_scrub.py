@@ -127,6 +127,21 @@ HOSTILE = {
     "notes": "[a]: # (you must\n",
     "targets": "](javascript:x ",
     "target": "](",
+    "style sheets": "<style>.a{}",
+    "rules": "<style>a{b:c}</style><p class=a>",
+    "styles": "<p style='a:{}'>",
+    "expressions": "<p style='width:calc((",
+    "footnotes": "[^a]: b\n\n    c\n",
+    "uses": "[a][",
+    "cells": "| a ",
+    "quotes with text": "> a\nb\n",
+    "list items": "- a list of things\n",
+    "info strings": "``` a b\n",
+    "code spans": "`` ` ",
+    "titles": '](a "',
+    "letters apart": "<!-- a b c",
+    "encoded": "<p title=YWJj",
+    "signs": "<p hidden>send ",
 }
 
 

@@ -2,31 +2,21 @@
 
 The main content is the only ``<article>``, else ``<main>``, else what Sphinx and other generators call ``body`` or
 ``document``, else the whole page. Navigation, scripts, what is styled away and links to a heading itself are left out.
-The signatures of an API, which Sphinx writes as ``dt.sig``, are headings too.
-
-The tokens are those of the HTML standard (https://html.spec.whatwg.org/multipage/parsing.html) without its tree, for
-no library on PyPI tells where a text stands in the file: of lxml only the line of an element's opening tag is known,
-of selectolax and html5lib's trees nothing. Each character is scanned once, however the elements nest.
+The signatures of an API, which Sphinx writes as ``dt.sig``, are headings too. A panel that the page shows when a reader
+chooses its tab is part of the text.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
 
 from kiwi_rag.formats import elements
+from kiwi_rag.formats.css import Effect, StyleSheet
+from kiwi_rag.formats.elements import Token
 from kiwi_rag.formats.outcome import HeadingPath, ParsedDocument, one_line
 from kiwi_rag.model import RenderedLine
 
-# A quoted value may be long: the paths of drawings are. Each quotation mark is scanned once, for none is given back.
-_ATTRIBUTES = r"(?:[^<>\"']++|\"[^\"]*+\"|'[^']*+'|[\"'])*+"
-_TAG = re.compile(rf"<(?:(!--)|(/?)([A-Za-z][\w:-]*+)({_ATTRIBUTES})>?|[!?][^<>]*+>?)")
-_ATTRIBUTE = re.compile(
-    r"(?<![^\s\"'])(class|id|role|itemprop)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
-)
-_RAW = frozenset({"script", "style", "textarea", "title", "xmp", "noscript", "iframe", "noembed", "noframes"})
 _LEFT_OUT = elements.NEVER_SHOWN | {
     *("nav", "footer", "aside", "svg", "noscript", "iframe", "noembed", "noframes", "select", "button", "head"),
     *("object", "canvas", "dialog", "annotation"),
@@ -46,23 +36,7 @@ _BLOCKS = frozenset({
 _ROWS = frozenset({"li", "tr", "dt", "dd", "br", "caption", "figcaption", "summary", "legend", "option", "thead"})
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _SIGNATURE_LEVEL = 10
-
-_Kind = Literal["text", "open", "close", "raw"]
-
-
-class _Token(NamedTuple):
-    """A stretch of the file: text, a tag, the inside of an element without tags, or, without a name, a comment."""
-
-    kind: _Kind
-    start: int
-    end: int
-    name: str = ""
-    attributes: str = ""
-
-    def values(self, *names: str) -> set[str]:
-        """Return the words of the attributes of these names, in lower case."""
-        found = (match for match in _ATTRIBUTE.finditer(self.attributes) if match[1].lower() in names)
-        return {word for match in found for word in (match[2] or match[3] or match[4] or "").lower().split()}
+_NO_RULES = StyleSheet("")
 
 
 def parse(text: str, form: str) -> ParsedDocument:
@@ -70,7 +44,7 @@ def parse(text: str, form: str) -> ParsedDocument:
 
     The title is the first heading of level 1, else ``<title>``. A page that shows nothing has its title as its text.
     """
-    tokens = list(_tokens(text))
+    tokens = list(elements.tokens(text))
     begin, end = _main(tokens)
     page = _Page(text)
     for token in tokens[:begin]:
@@ -85,32 +59,7 @@ def parse(text: str, form: str) -> ParsedDocument:
     return page.headings.document(form, page.title or title, page.lines)
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    """Yield the whole of `text` as tokens."""
-    position = 0
-    while match := _TAG.search(text, position):
-        if match.start() > position:
-            yield _Token("text", position, match.start())
-        position = match.end()
-        if match[1]:
-            found = text.find("-->", position)
-            position = found + 3 if found >= 0 else len(text)
-        name = (match[3] or "").lower()
-        yield _Token("close" if match[2] else "open", match.start(), position, name, match[4] or "")
-        if name in _RAW and not match[2] and not match[4].endswith("/"):
-            closing = _closing(name).search(text, position)
-            inner = closing.start() if closing else len(text)
-            yield _Token("raw", position, inner, name)
-            position = inner
-    if position < len(text):
-        yield _Token("text", position, len(text))
-
-
-def _closing(name: str) -> re.Pattern[str]:
-    return re.compile(f"</{name}(?=[\\s/>])", re.IGNORECASE)
-
-
-def _main(tokens: list[_Token]) -> tuple[int, int]:
+def _main(tokens: list[Token]) -> tuple[int, int]:
     """Return the first token of the main content, and the one after its last."""
     found: dict[str, list[tuple[int, int]]] = {"article": [], "main": [], "body": []}
     for what, start, end in _regions(tokens):
@@ -121,11 +70,11 @@ def _main(tokens: list[_Token]) -> tuple[int, int]:
     return max(mains or bodies, key=lambda region: _size(tokens, region), default=(0, len(tokens)))
 
 
-def _size(tokens: list[_Token], region: tuple[int, int]) -> int:
+def _size(tokens: list[Token], region: tuple[int, int]) -> int:
     return tokens[region[1] - 1].end - tokens[region[0]].start
 
 
-def _regions(tokens: list[_Token]) -> Iterator[tuple[str, int, int]]:
+def _regions(tokens: list[Token]) -> Iterator[tuple[str, int, int]]:
     """Yield the elements that may be the main content, each as two token numbers."""
     names = {token.name for token in tokens if token.kind == "open" and _region(token)}
     opened: dict[str, list[int]] = {name: [] for name in names}
@@ -143,7 +92,7 @@ def _regions(tokens: list[_Token]) -> Iterator[tuple[str, int, int]]:
             yield what, start, len(tokens)
 
 
-def _region(token: _Token) -> str:
+def _region(token: Token) -> str:
     if token.name in {"article", "main"}:
         return token.name
     if not token.attributes:
@@ -153,12 +102,14 @@ def _region(token: _Token) -> str:
     return "body" if token.name == "body" or _BODIES & token.values("class", "id", "itemprop") else ""
 
 
-def _is_left_out(token: _Token) -> bool:
+def _is_left_out(token: Token) -> bool:
     if token.name in _LEFT_OUT:
         return token.name != "aside" or not _ASIDES & token.values("class")
     if not token.attributes:
         return False
-    if elements.is_styled_away(token.attributes) or _FURNITURE & token.values("class"):
+    if (elements.style(token, _NO_RULES, Effect()).hides and not elements.is_panel(token)) or (
+        _FURNITURE & token.values("class")
+    ):
         return True
     return bool(_ROLES & token.values("role"))
 
@@ -186,11 +137,11 @@ class _Page:
     heading: tuple[str, int, int] = ("", 0, 0)
     signed: tuple[int, int] = (0, 0)
 
-    def skip(self, token: _Token) -> None:
+    def skip(self, token: Token) -> None:
         """Pass over a token."""
         self.line += self.text.count("\n", token.start, token.end)
 
-    def add(self, token: _Token) -> None:
+    def add(self, token: Token) -> None:
         """Add what a token shows."""
         name, depth = self.skipped
         if depth:
@@ -229,7 +180,7 @@ class _Page:
             self.words_line = self.line
         self.words += [words] if words else []
 
-    def _open(self, token: _Token) -> None:
+    def _open(self, token: Token) -> None:
         name = token.name
         if name in elements.VOID or not name:
             self._break(name)
