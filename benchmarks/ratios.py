@@ -53,6 +53,10 @@ def _quality(prefix: str) -> Callable[[Mapping[str, Any]], Spread]:
     return read
 
 
+def _secrets_found(half: str) -> Callable[[Mapping[str, Any]], Spread]:
+    return lambda results: _exactly(results["secrets"]["detection"][half]["found"])
+
+
 def _library(split: str, name: str) -> Callable[[Mapping[str, Any]], Spread]:
     def read(results: Mapping[str, Any]) -> Spread:
         found = results["library_quality"][split]
@@ -205,6 +209,16 @@ RATIOS = (
         _quality("hybrid / better leg"),
     ),
     Ratio("SQL BM25 nDCG@10 ÷ `bm25s` (mean, 95% interval)", "≥", 1.0, _quality("SQL BM25 / bm25s")),
+    *(
+        Ratio(f"kinds of credentials found, of the half {half}", "≥", 0.9, _secrets_found(half))
+        for half in ("tried on", "kept apart")
+    ),
+    Ratio(
+        "real documents of packages in which the gate redacts what it takes for a credential",
+        "≤",
+        0.002,
+        lambda r: _exactly(r["secrets"]["false_alarms"]["rate"]),
+    ),
 )
 
 

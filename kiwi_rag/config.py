@@ -73,7 +73,7 @@ class Settings:
     per_signer: int = _project_setting(-1, "most hits of one signer; 0: no limit; -1: half, from three signers on")
     deadline: float = _project_setting(10.0, "seconds that a tier may take to answer a search")
     workspace_store: str = _setting("local", "store of a workspace's documents: local, qdrant, registry or weaviate")
-    qdrant_url: str = _setting("", "https://… of a Qdrant server, or a folder on this machine")
+    qdrant_url: str = _setting("", "https://… of a Qdrant server")
     qdrant_api_key: str = _secret("API key of the Qdrant server")
     qdrant_collection: str = _setting("", "the one collection for all workspaces, for a key that may not create others")
     weaviate_url: str = _setting("", "https://… of a Weaviate server")
@@ -286,10 +286,8 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "embedding_batch_texts": (lambda texts: 0 <= texts <= 2048, "between 0 and 2048"),
     "embedding_batch_tokens": (lambda tokens: tokens >= 0, "a number from 0 up"),
     "chat_provider": (lambda provider: provider in ("", *_REMOTE), "openai or ollama"),
-    **dict.fromkeys(
-        ("workspace_store", "memory_store"), (lambda store: store in WORKSPACE_STORES, ", ".join(WORKSPACE_STORES))
-    ),
-    "memory_strategy": (lambda strategy: strategy in MEMORY_STRATEGIES, ", ".join(MEMORY_STRATEGIES)),
+    **dict.fromkeys(("workspace_store", "memory_store"), (WORKSPACE_STORES.__contains__, ", ".join(WORKSPACE_STORES))),
+    "memory_strategy": (MEMORY_STRATEGIES.__contains__, ", ".join(MEMORY_STRATEGIES)),
     "memory_results": (lambda count: 1 <= count <= 50, "between 1 and 50"),
     "memory_neighbours": (lambda count: 0 <= count <= 10, "between 0 and 10"),
     "memory_floor": (lambda score: 0 <= score <= 1, "between 0 and 1"),

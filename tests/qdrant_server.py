@@ -17,13 +17,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from qdrant_client import models
+from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.embed import type_inspector
 
+from kiwi_rag.stores.qdrant import INDEXES, PARTITION, QdrantConnection
 from tests.qdrant_engine import Shard
 from tests.stand_in import API_KEY, Failure, Refusal, Seen, StandIn
 
-__all__ = ["API_KEY", "Failure", "QdrantServer", "Seen"]
+__all__ = ["API_KEY", "Failure", "LocalQdrant", "QdrantServer", "Seen"]
 # Qdrant's client copies the schemas of its own models whenever one is made, which takes 50 ms.
 type_inspector.ModelSchemaParser = cache(type_inspector.ModelSchemaParser)  # type: ignore[assignment, misc]
 
@@ -158,3 +159,27 @@ def _filters(operation: Any) -> list[Any]:
     if isinstance(operation, models.DeleteOperation):
         return [operation.delete.filter]
     return [operation.set_payload.filter]
+
+
+class LocalQdrant(QdrantConnection):
+    """The client's own local mode in place of a server: it has no indexes, and warns when it is asked for one."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:6333")
+
+    async def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        if method == "create_payload_index":
+            return None
+        if method == "query_batch_points":
+            name, requests = arguments
+            arguments = name, [one.model_copy(update={"params": None}) for one in requests]
+        found = await super().call(method, *arguments, **options)
+        if method == "get_collection":
+            return found.model_copy(update={"payload_schema": dict.fromkeys([*INDEXES, PARTITION])})
+        return found
+
+    async def _connect(self) -> AsyncQdrantClient:
+        return AsyncQdrantClient(":memory:")
+
+    async def _check(self, client: AsyncQdrantClient) -> None:
+        """Take it as it is."""

@@ -40,6 +40,7 @@ _COMMANDS = {
     "registry": ("registry", "registry", "Start, stop, migrate and inspect the registry."),
     "workspace": ("workspace", "workspace", "Index, watch and search a repository's documents."),
     "library": ("library", "library", "Index and read the documentation of libraries."),
+    "memory": ("memory", "memory", "Remember conversations, search them, and forget them for good."),
     "usage": ("setup", "usage", "Show the calls, tokens, cost and latency of remote models."),
     "consent": ("ask", "consent", "Choose to which hosts data may leave this machine."),
     "eval": ("search", "evaluate", "Measure search quality on judged queries."),

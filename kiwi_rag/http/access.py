@@ -195,7 +195,7 @@ class AccessControl:
     private
         Paths of the Unix socket alone.
     admin_pages
-        Pages that a reader may not open, because they show more than what is indexed.
+        What a reader may not open, because it shows more than what is indexed; written as `public`.
     """
 
     app: ASGIApp
@@ -205,7 +205,7 @@ class AccessControl:
     public: Collection[str] = ("/health", "/static/", LOGIN)
     reader_posts: Collection[str] = ()
     private: Collection[str] = (COMMAND, SESSION, SIGN_IN)
-    admin_pages: Collection[str] = ("/add",)
+    admin_pages: Collection[str] = ("/add", "/memory", "/memory/", "/api/v1/memory/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_http = scope["type"] == "http"
@@ -234,12 +234,12 @@ class AccessControl:
     def _role_refusal(self, role: Role, method: str, path: str) -> Response | None:
         if path in self.private:
             return _refused(403, "only the kiwi command of this user may do this", "use the kiwi command")
-        if any(path == one or (one.endswith("/") and path.startswith(one)) for one in self.public):
+        if _is_among(path, self.public):
             return None
         if role is Role.NONE:
             return _refused(401, "sign in first", "kiwi ui opens a browser that is signed in; programs send a token")
         reads = method in SAFE_METHODS or (method == "POST" and path in self.reader_posts)
-        if role is Role.READER and (not reads or path in self.admin_pages):
+        if role is Role.READER and (not reads or _is_among(path, self.admin_pages)):
             return _refused(403, "a reader may not do this", "use a token of an admin")
         return None
 
@@ -272,6 +272,11 @@ def bearer_token(headers: Headers) -> str | None:
     """Return the token that a request sends, None if it sends none."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     return value.strip() if scheme.lower() == "bearer" else None
+
+
+def _is_among(path: str, paths: Collection[str]) -> bool:
+    """Whether a path is one of some, or below one that ends in a slash."""
+    return any(path == one or (one.endswith("/") and path.startswith(one)) for one in paths)
 
 
 def _is_same_origin(headers: Headers) -> bool:

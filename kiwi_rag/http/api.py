@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from kiwi_rag import __version__, errors
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.http import libraries
+from kiwi_rag.http import libraries, memory
 from kiwi_rag.http.access import Role
 from kiwi_rag.http.limits import RawRoute, read_body
 from kiwi_rag.mcp.answers import begin_answer
@@ -39,12 +39,14 @@ MAX_RECORDED = 200
 """Characters of an argument in an audit record."""
 EVENTS = "text/event-stream"
 SECRETS = frozenset({"question", "passphrase", "passphrase_again", "token", "confirmed"})
+SAID = frozenset({"user_message", "assistant_message", "metadata", "matching"})
+"""Arguments that quote a conversation: an audit record would keep what is forgotten later."""
 PATHS = {
     "status": "kiwi_status", "search": "kiwi_search", "item": "kiwi_get", "validate": "kiwi_validate",
     "publish": "kiwi_publish", "workspace/search": "workspace_search", "workspace/stats": "workspace_index_stats",
     "workspace/update": "update_files", "workspace/reindex": "reindex_documents", "ask": "ask",
 }  # fmt: skip
-"""Path → tool; `libraries.TOOLS` has those of libraries."""
+"""Path → tool; `libraries.TOOLS` has those of libraries, `memory.TOOLS` those of the memory."""
 Operation = tuple[str, Sequence[str], Tool]
 """A path, the methods that it has, and the tool that they call."""
 _WITHOUT_BODY = ("GET", "HEAD", "DELETE")
@@ -97,7 +99,7 @@ class Api:
     def operations(self) -> Sequence[Operation]:
         """What can be called."""
         found = {tool.name: tool for tool in load(",".join(TOOLSETS), allow_write=True).tools}
-        every = {path: found[name] for path, name in PATHS.items()} | libraries.TOOLS
+        every = {path: found[name] for path, name in PATHS.items()} | libraries.TOOLS | memory.TOOLS
         return [_operation_of(path, tool) for path, tool in every.items()]
 
     @property
@@ -115,6 +117,7 @@ class Api:
         return [
             Route("/mcp", RawRoute(agents)),
             Route(f"{ROOT}/openapi.json", lambda _: JSONResponse(openapi(self.operations))),
+            Route(f"{ROOT}/{memory.EXPORT}", partial(memory.export, self._context)),
             *(Route(path, self._endpoint(tool), methods=[*methods]) for path, methods, tool in self.operations),
         ]
 
@@ -165,7 +168,7 @@ async def _no_report(_message: str) -> None:
 
 async def record(app: Services, request: Request, given: Mapping[str, Any], outcome: str) -> None:
     """Append an audit record of what an admin did or tried: the path, who, the arguments, and the outcome."""
-    shown = {name: str(value)[:MAX_RECORDED] for name, value in given.items() if name not in SECRETS}
+    shown = {name: str(value)[:MAX_RECORDED] for name, value in given.items() if name not in SECRETS | SAID}
     details = {**shown, "caller": request.state.caller, "outcome": outcome}  # a field of this name changes neither
     await asyncio.to_thread(app.audit.append, AuditEvent("admin", request.url.path, "", "", details))
 
@@ -216,6 +219,7 @@ def openapi(operations: Sequence[Operation]) -> dict[str, Any]:
     for path, methods, tool in operations:
         described = paths.setdefault(path.replace(":path}", "}"), {})
         described |= {method.lower(): _operation(method, path, tool) for method in methods}
+    paths[f"{ROOT}/{memory.EXPORT}"] = memory.EXPORT_OPERATION
     about = {"openapi": "3.1.0", "info": {"title": TITLE, "version": __version__}, "security": [{"token": []}]}
     schemes = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
     return {**about, "components": schemes, "paths": paths}

@@ -37,7 +37,7 @@ SERVICE, STOP, COMMAND, SESSION, SIGN_IN = (
     f"/api/v1/{name}" for name in ("service", "service/stop", "command", "session", "sign-in")
 )
 MCP = "mcp"
-SERVED = frozenset({"search", "show", "list", "workspace search"})
+SERVED = frozenset({"search", "show", "list", "workspace search", "memory search", "memory context"})
 """Commands that the service runs: those that only read. All others run in the client's process."""
 
 OTHER_NETWORK = "it was started with other variables for connections (PG*, *_proxy, SSL_CERT_*, NETRC)"
@@ -52,7 +52,7 @@ class Declined(Exception):
 
 def is_served(words: Sequence[str]) -> bool:
     """Whether the service runs a command line that begins with these words."""
-    return " ".join(words[: 2 if words[:1] == ["workspace"] else 1]) in SERVED
+    return " ".join(words[: 2 if words[:1] in (["workspace"], ["memory"]) else 1]) in SERVED
 
 
 def sent_environment(environ: Mapping[str, str]) -> dict[str, str]:

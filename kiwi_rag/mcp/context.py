@@ -15,6 +15,7 @@ from kiwi_rag.errors import KiwiError, NotFound, Refused, StoreBusy, UsageError
 from kiwi_rag.mcp.jobs import STEP_SECONDS, Jobs, ReportProgress
 from kiwi_rag.services import Services
 from kiwi_rag.services.library import Libraries
+from kiwi_rag.services.memory import Memory
 from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.telemetry import begin_run, span
 
@@ -55,8 +56,9 @@ class ServerContext:
 
     Attributes
     ----------
-    workspace, libraries
-        The workspace of this server's folder, and the user's libraries.
+    workspace, libraries, memory, user_memory
+        The workspace of this server's folder, the user's libraries, the memory of this project, or of the user where
+        there is no project, and that of the user.
     writing
         Held by a call that writes.
     jobs
@@ -67,7 +69,8 @@ class ServerContext:
 
     def __init__(self, app: Services, *, allow_write: bool = False) -> None:
         self.app, self.allow_write = app, allow_write
-        self.workspace, self.libraries = Workspace(app), Libraries(app)
+        self.workspace, self.libraries, self.memory = Workspace(app), Libraries(app), Memory(app)
+        self.user_memory = self.memory if self.memory.is_of_user else Memory(app, of_user=True)
         self.writing, self.jobs = asyncio.Lock(), Jobs()
         self.toolsets: tuple[str, ...] = ()
         self._warming: asyncio.Task[Sequence[str]] | None = None
@@ -85,8 +88,10 @@ class ServerContext:
             await asyncio.wait([warming], timeout=STEP_SECONDS)
 
     async def aclose(self) -> None:
-        """Stop all jobs, close the workspace and stop loading."""
+        """Stop all jobs, close what was opened and stop loading."""
         await self.jobs.close()
+        await self.memory.close()
+        await self.user_memory.close()
         await self.libraries.close()
         await self.workspace.close()
         if self._warming is not None:

@@ -24,20 +24,23 @@ _OF_AN_ANSWER = {"continuation", "max_tokens", "explain"}
 
 
 def filters_of(arguments: Mapping[str, Any]) -> Filters:
-    """Return the filters among the arguments of a search.
+    """Return the filters among the arguments of a search; raise as `parse_time`."""
+    return usecases.filters_of({**arguments, "since": parse_time("since", arguments.get("since", ""))})
+
+
+def parse_time(name: str, given: str) -> datetime | None:
+    """Return the time that an argument gives, None for an empty one.
 
     Raises
     ------
     UsageError
-        When ``since`` is not a date.
+        When it is not a date.
     """
-    since: str = arguments.get("since", "")
     try:
-        moment = datetime.fromisoformat(since) if since else None
-        signed_since = moment and moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+        moment = datetime.fromisoformat(given) if given else None
+        return moment and moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"since is not a date: {since[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
-    return usecases.filters_of({**arguments, "since": signed_since})
+        raise UsageError(f"{name} is not a date: {given[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
 
 
 def _shown(hits: Sequence[SearchResult], end: int | None) -> object:

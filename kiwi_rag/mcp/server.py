@@ -190,7 +190,7 @@ def _resource(tier: str, ref: ItemRef) -> types.Resource:
 def listed_tool(tool: Tool) -> types.Tool:
     """Return a tool as it is listed; its annotations may be shown to users before a call."""
     changes: Any = {"read_only_hint": tool.changes == "nothing", "open_world_hint": tool.changes == "registry"}
-    hints = types.ToolAnnotations(destructive_hint=False, idempotent_hint=True, **changes)
+    hints = types.ToolAnnotations(destructive_hint=tool.destructive, idempotent_hint=tool.idempotent, **changes)
     about: Any = {"name": tool.name, "title": tool.title, "description": tool.description, "annotations": hints}
     return types.Tool(**about, input_schema=tool.listed_schema, output_schema=tool.output_schema)
 

@@ -8,26 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import semver
 
-from kiwi_rag.errors import (
-    ChainForked,
-    ChainShortened,
-    MalformedEnvelope,
-    Refused,
-    RegistryUnreachable,
-    RolledBack,
-    VersionChanged,
-    WrongKey,
-    Yanked,
-    YankUndone,
-)
+from kiwi_rag import errors
 from kiwi_rag.model import ItemRef, StoredItem
 from kiwi_rag.monitor.pinned_state import ACCEPT, PinnedState, SeenVersion
 from kiwi_rag.registry.calls import checked_url
@@ -51,12 +40,9 @@ class RegistryMonitor:
         What this user pinned of it.
     """
 
-    def __init__(
-        self, client: RegistryClient, pinned: PinnedState, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, client: RegistryClient, pinned: PinnedState) -> None:
         self.pinned = pinned
         self._client = client
-        self._now = now
         self._published: list[tuple[ItemRef, SeenVersion]] = []
         self._receipt_head = AuditHead()  # the highest that a receipt named
 
@@ -79,9 +65,10 @@ class RegistryMonitor:
             checkpoint = replace(checkpoint, yanked=(await self._checkpoint(1, head.seq)).yanked)
         known = {(notice.key_id, notice.status) for notice in self.pinned.notices()}
         has_news = head != pinned.head or any((one.key_id, one.status) not in known for one in checkpoint.notices)
-        is_due = pinned.checked_at is None or self._now() - pinned.checked_at > WRITE_AFTER or not pinned.has_all_yanks
+        now = datetime.now(UTC)
+        is_due = pinned.checked_at is None or now - pinned.checked_at > WRITE_AFTER or not pinned.has_all_yanks
         if has_news or is_due or fully:
-            await asyncio.to_thread(self.pinned.pin_checkpoint, head, checkpoint, self._now())
+            await asyncio.to_thread(self.pinned.pin_checkpoint, head, checkpoint, now)
         return ConsistencyCheck(self, pinned.number, self.pinned.notices())
 
     def add_receipt(self, ref: ItemRef, digest: str, key_id: str, head: str) -> None:
@@ -101,7 +88,7 @@ class RegistryMonitor:
             return
         published, self._published = self._published, []
         await asyncio.to_thread(self.pinned.pin_versions, published)
-        with suppress(RegistryUnreachable):  # the next check will verify its log
+        with suppress(errors.RegistryUnreachable):  # the next check will verify its log
             await self.check()
             head = self._receipt_head
             follow(head, await self._checkpoint(head.seq, head.seq))
@@ -180,12 +167,12 @@ class ConsistencyCheck:
         before, yanked = seen.get(ref.version or ""), stored.yanked_at is not None
         if before and before.digest != stored.digest:
             digests = f"digest {before.digest[:16]}…, now {stored.digest[:16]}…"
-            raise VersionChanged(f"{ref} was seen with other bytes ({digests})", hint=_accept_hint(ref))
+            raise errors.VersionChanged(f"{ref} was seen with other bytes ({digests})", hint=_accept_hint(ref))
         if before and before.yanked and not yanked:
             state = (await self.monitor.version_states(ref)).get(ref.version or "")
             if state and state.yanked:  # after this answer, as another process pinned: no contradiction
-                raise Refused(f"{ref} was yanked a moment ago")
-            raise YankUndone(f"{ref} was yanked, and the registry serves it again", hint=_accept_hint(ref))
+                raise errors.Refused(f"{ref} was yanked a moment ago")
+            raise errors.YankUndone(f"{ref} was yanked, and the registry serves it again", hint=_accept_hint(ref))
         if newest:
             await self._check_newest(ref, seen, found_by)
         now = SeenVersion(ref.version or "", stored.digest, key_id, yanked, found_by)
@@ -207,13 +194,15 @@ class ConsistencyCheck:
         for one in seen:
             if one.number <= self.number and not one.yanked and one.key_id not in revoked and one.version not in states:
                 missing = f"{replace(ref, version=one.version)} was seen, and the registry does not have it now"
-                raise RolledBack(missing, hint=_accept_hint(ref))
+                raise errors.RolledBack(missing, hint=_accept_hint(ref))
         if states and not ref.version and all(state.yanked or state.revoked for state in states.values()):
             if all(state.yanked for state in states.values()):
                 newest = replace(ref, version=next(iter(states)))
-                raise Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {newest}@registry")
+                raise errors.Yanked(f"{ref} was yanked, in all its versions", hint=f"kiwi get {newest}@registry")
             hint = "ask its author to sign it with another key and to publish it again"
-            raise WrongKey(f"{ref}: the key that signed it was revoked, and no other key signed a version", hint=hint)
+            raise errors.WrongKey(
+                f"{ref}: the key that signed it was revoked, and no other key signed a version", hint=hint
+            )
 
     def save(self) -> None:
         """Write what is new, if anything is. Blocks for a short time."""
@@ -229,7 +218,7 @@ class ConsistencyCheck:
         self.notices = (await self.monitor.check(fully=True)).notices
         states = await self.monitor.version_states(ref)
         for one in newer(ref.version or "", earlier, self._revoked()):
-            if check_rollback(ref, one, states.get(one.version), found_by) == "yanked":
+            if check_rollback(ref, one, states.get(one.version), found_by):
                 self.fresh.append((replace(ref, version=one.version), replace(one, yanked=True)))
 
     def _revoked(self) -> set[str]:
@@ -279,11 +268,11 @@ def follow(pinned: AuditHead, checkpoint: Checkpoint) -> AuditHead:
     """
     if checkpoint.head.seq < pinned.seq:
         end = f"the registry's audit log ends at record {checkpoint.head.seq}"
-        raise ChainShortened(f"{end}, but record {pinned.seq} was seen", hint=ACCEPT)
+        raise errors.ChainShortened(f"{end}, but record {pinned.seq} was seen", hint=ACCEPT)
     hash_at_pinned = checkpoint.head.hash if checkpoint.head.seq == pinned.seq else checkpoint.known_hash
     if pinned.seq and hash_at_pinned != pinned.hash:
         message = f"the registry's audit log was rewritten: record {pinned.seq} is another one than was seen"
-        raise ChainForked(message, hint=ACCEPT)
+        raise errors.ChainForked(message, hint=ACCEPT)
     return checkpoint.head
 
 
@@ -297,13 +286,11 @@ def newer(version: str, seen: Iterable[SeenVersion], revoked: Iterable[str]) -> 
     return sorted(above, key=lambda s: _order(s.version), reverse=True)
 
 
-def check_rollback(
-    ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str
-) -> Literal["yanked", "unindexed"]:
-    """Return why the registry may serve `ref` as the newest though `above` was seen, by the present `state` of that.
+def check_rollback(ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str) -> bool:
+    """Check that the registry may serve `ref` as the newest though `above` was seen, by the present `state` of that.
 
-    It was yanked, or a search with the model `found_by` cannot find it because it is not indexed yet. The latter does
-    not hold for a version that a search with this model has found before.
+    It may if that was yanked (then this returns true), or if a search with the model `found_by` cannot find it because
+    it is not indexed yet. The latter does not hold for a version that a search with this model has found before.
 
     Raises
     ------
@@ -312,11 +299,11 @@ def check_rollback(
     """
     if state and state.digest == above.digest:
         if state.yanked:
-            return "yanked"
+            return True
         if found_by and state.passages == 0 and above.found_by != found_by:
-            return "unindexed"
+            return False
     message = f"the registry serves {ref} as the newest, but {above.version} was seen and was not yanked"
-    raise RolledBack(message, hint=_accept_hint(ref))
+    raise errors.RolledBack(message, hint=_accept_hint(ref))
 
 
 def _accept_hint(ref: ItemRef) -> str:
@@ -328,4 +315,4 @@ def _order(version: str) -> semver.Version:
     try:
         return semver.Version.parse(version)
     except ValueError as error:  # an item can be signed without Kiwi, and then its version is not checked
-        raise MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error
+        raise errors.MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error

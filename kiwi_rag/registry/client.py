@@ -11,18 +11,9 @@ from typing import Any, TypeVar
 
 from kiwi_rag.errors import RegistryError, RegistryUnreachable
 from kiwi_rag.lexical import bm25_weights
-from kiwi_rag.model import (
-    Admission,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Envelope,
-    Filters,
-    ItemRef,
-    StoredItem,
-    StoreQuery,
-    Visibility,
-)
+from kiwi_rag.model.items import Admission, EmbeddingRecord, Envelope, StoredItem, Visibility
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model.search import Candidates, CollectionStatistics, Filters, StoreQuery
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import ANSWER_SECONDS, Caller, Transport, raise_refusal, time_limit
 from kiwi_rag.registry.rows import Checkpoint, Claimed, IndexedItem, Progress, Row, StoredPassage

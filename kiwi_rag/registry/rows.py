@@ -21,21 +21,9 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, PlainValida
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from kiwi_rag.errors import InvalidItemId, KiwiError, RegistryError
-from kiwi_rag.model import (
-    Candidate,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Envelope,
-    ItemRef,
-    ItemScores,
-    ItemType,
-    Passage,
-    RefusedHit,
-    StoredItem,
-    Vector,
-    check_item_id,
-)
+from kiwi_rag.model.items import EmbeddingRecord, Envelope, Passage, StoredItem, Vector
+from kiwi_rag.model.refs import ItemRef, ItemType, check_item_id
+from kiwi_rag.model.search import Candidate, Candidates, CollectionStatistics, ItemScores, RefusedHit
 from kiwi_rag.signing import dsse
 from kiwi_rag.signing.statement import check_path
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus

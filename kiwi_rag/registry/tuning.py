@@ -9,16 +9,15 @@ the mean of a neighbourhood, plus the difference of two passages of another neig
 
 from __future__ import annotations
 
-import asyncio
 import math
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, get_args
 
-from kiwi_rag.errors import NotFound, RegistryError, RegistryRefused, UsageError
+from kiwi_rag.errors import NotFound, RegistryRefused, UsageError
 from kiwi_rag.registry import rows
 from kiwi_rag.registry.calls import checked_url, translate_errors
 from kiwi_rag.registry.pool import OPTIONS
@@ -66,12 +65,6 @@ _UNUSED = """
 select c.relname from pg_catalog.pg_class as c join pg_catalog.pg_index as i on i.indexrelid = c.oid
 where c.relnamespace = 'kiwi'::regnamespace and c.relname ~ '^passages_nearest_[0-9]+_[0-9]+$'
     and not (i.indisvalid and exists (select from kiwi_private.vector_indexes as t where t.index_name = c.relname))
-"""
-_PROGRESS = """
-select concat(p.phase, ': ' || coalesce(
-    100 * p.tuples_done / nullif(p.tuples_total, 0), 100 * p.blocks_done / nullif(p.blocks_total, 0)
-) || '%%')
-from pg_catalog.pg_stat_progress_create_index as p where p.pid = %s
 """
 _SAMPLE = """
 select embedding::text from kiwi.passages where passage_id = any(array(
@@ -187,7 +180,7 @@ async def tune(  # noqa: PLR0913
     memory
         MiB of the server's memory that building may take.
     report
-        Called with each step in words, often.
+        Called with each step in words.
 
     Raises
     ------
@@ -197,7 +190,7 @@ async def tune(  # noqa: PLR0913
     """
     if wanted is not None and not 0.5 <= wanted <= 1:  # the least effort reaches a half
         raise UsageError(f"recall {wanted:g} is not between 0.5 and 1", hint="0.98 is the default")
-    async with _exclusive(url, report) as connection:
+    async with _exclusive(url) as connection:
         row = await (await connection.execute(_PLAN, [fingerprint])).fetchone()
         if row is None:
             raise NotFound(f"the registry has no vectors of {fingerprint or 'any model'}", hint="kiwi registry index")
@@ -212,6 +205,7 @@ async def _rebuild(connection: Connection, tuning: Tuning, report: Report) -> Tu
     removed = await _drop_unused(connection)  # what an interrupted run left
     name = ""
     if tuning.choice.method != "exact":
+        report(f"building the index: {tuning.choice}")
         name = await _create(connection, tuning)  # the index of before serves until the record names this one
         guess = max(40, tuning.choice.lists // 10)  # until it is measured: more effort than needed
         tuning = replace(tuning, effort=guess, wide_effort=2 * guess)
@@ -327,58 +321,28 @@ def _lower_bound(values: Sequence[float]) -> float:
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Connection]:
-    import psycopg
-
-    with translate_errors():
-        async with await psycopg.AsyncConnection.connect(checked_url(url), **OPTIONS) as connection:
-            yield connection
-
-
-@asynccontextmanager
 async def _owner(url: str) -> AsyncIterator[Connection]:
     """Open a connection that acts as the tables' owner, each statement a transaction of its own."""
     import psycopg
 
-    async with _connected(url) as connection:
-        try:
-            await connection.execute("set role kiwi_owner")
-        except psycopg.errors.InsufficientPrivilege as error:
-            message = "tuning needs the role that owns the registry's tables, and this connection's may not act as it"
-            hint = "use the connection that migrates, or GRANT kiwi_owner TO it"
-            raise RegistryRefused(message, hint=hint) from error
-        await connection.execute("set statement_timeout = 0")
-        yield connection
+    with translate_errors():
+        async with await psycopg.AsyncConnection.connect(checked_url(url), **OPTIONS) as connection:
+            try:
+                await connection.execute("set role kiwi_owner")
+            except psycopg.errors.InsufficientPrivilege as error:
+                message = (
+                    "tuning needs the role that owns the registry's tables, and this connection's may not act as it"
+                )
+                hint = "use the connection that migrates, or GRANT kiwi_owner TO it"
+                raise RegistryRefused(message, hint=hint) from error
+            await connection.execute("set statement_timeout = 0")
+            yield connection
 
 
 @asynccontextmanager
-async def _exclusive(url: str, report: Report) -> AsyncIterator[Connection]:
-    """Open a connection of the owner, and report how far it is with a build.
-
-    The lock of tuning is held by a second connection, since an index is built outside of any transaction.
-    """
+async def _exclusive(url: str) -> AsyncIterator[Connection]:
+    """Open a connection of the owner, while a second one holds the lock: an index is built outside of transactions."""
     async with _owner(url) as connection, _owner(url) as second, second.transaction():
         await second.execute("set local idle_in_transaction_session_timeout = 0")
         await second.execute("select from kiwi_private.locks where name = 'tuning' for update nowait")
-        progress = asyncio.create_task(_report_progress(url, connection.info.backend_pid, report))
-        try:
-            yield connection
-        finally:
-            progress.cancel()
-            await asyncio.wait([progress])
-
-
-async def _report_progress(url: str, pid: int, report: Report) -> None:
-    """Report each step of the build in another session, until this task is cancelled.
-
-    It needs a connection of its own: a build waits for every transaction that began to read before it, so it may not
-    read in the one that holds the lock, and the owner may not see the session of the role that logged in.
-    """
-    last = ""
-    with suppress(RegistryError):  # a failure shows on the first connection, too
-        async with _connected(url) as connection:
-            while True:
-                await asyncio.sleep(1.0)
-                for step in await _column(connection, _PROGRESS, pid):
-                    if step != last:
-                        report(last := step)
+        yield connection

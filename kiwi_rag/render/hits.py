@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import unquote
 
 from kiwi_rag.lexical import bm25_weights, query_terms
 from kiwi_rag.model import Explanation, Filters, ItemType, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.model.exchanges import SUFFIX
 from kiwi_rag.render import Style, attributes, counted, plain, safe, state_json, state_lines, table, vectors_for
 from kiwi_rag.render.layout import INDENT, excerpt, fold, fold_notice, one_line
 
@@ -46,7 +48,8 @@ def hits_text(reply: SearchReply, style: Style = plain, explain: bool = False, w
     """
     lines, weights = [], term_weights(reply)
     for rank, hit in enumerate(reply.hits, start=1):
-        head, above, below = (_document_rows if _is_document(hit) else _item_rows)(hit, explain)
+        rows = _item_rows if not _is_document(hit) else _exchange_rows if hit.path.endswith(SUFFIX) else _document_rows
+        head, above, below = rows(hit, explain)
         lines += fold(head, width, style, first=f"{rank:>2}. ")
         lines += [line for row in above for line in fold([row], width, style)]
         lines += [INDENT + line for line in excerpt(hit.passage.text, weights, width, style, titles_of(hit))]
@@ -239,10 +242,22 @@ def _document_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Row
     location = f"{safe(hit.path)}:{passage.start_line}-{passage.end_line}{' *' if hit.state.changed else ''}"
     kind = safe(f"{hit.metadata.get('file_type', '')}/{passage.kind}")
     head = [(location, "id"), (" > ".join(titles_of(hit)), "title"), (kind, "dim"), (f"{hit.score:.3f}", "")]
+    copies = [(f"also in {_copies(hit)}", "dim")] if hit.duplicates else []
+    return head, [], [*copies, *_parts(hit, explain)]
+
+
+def _exchange_rows(hit: SearchResult, explain: bool) -> tuple[_Rows, _Rows, _Rows]:
+    """Return the first line of an exchange of a memory in fields, and the lines below what was said."""
+    session, _, name = map(unquote, hit.path.removesuffix(SUFFIX).split("/"))
+    head = [(safe(name), "id"), (title_of(hit), "title"), (safe(f"session {session}"), "dim"), (f"{hit.score:.3f}", "")]
+    return head, [], _parts(hit, explain)
+
+
+def _parts(hit: SearchResult, explain: bool) -> _Rows:
+    """Return the line that explains a score, if it is to be explained."""
     shown = {name: "none" if part is None else part for name, part in hit.parts.items()}
     parts = [f"{name} {part:.4g}" if isinstance(part, float) else f"{name} {part}" for name, part in shown.items()]
-    copies = [(f"also in {_copies(hit)}", "dim")] if hit.duplicates else []
-    return head, [], [*copies, *([(", ".join(parts), "")] if explain else [])]
+    return [(", ".join(parts), "")] if explain else []
 
 
 WIDTH = 100

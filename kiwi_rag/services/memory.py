@@ -101,7 +101,7 @@ class Memory(DocumentIndex):
     ) -> None:
         self.is_of_user = of_user or app.project_dir is None
         super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), folder)
-        self.index_command = f"kiwi memory reindex{' --user' if self.is_of_user else ''}"
+        self.index_command = self.command("reindex")
         self._embed = embed
         self._writer: IngestContext | None = None
         self._checked_at = -math.inf
@@ -139,17 +139,25 @@ class Memory(DocumentIndex):
         """The exchanges, for one run."""
         return MemorySource(self.table)
 
+    def command(self, words: str) -> str:
+        """Return a command for this memory, and no other."""
+        return f"kiwi memory {words}{' --user' if self.is_of_user else ''}"
+
     def read(self, path: str) -> bytes:
         """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
         return self.table.get(path)[0]
 
-    async def writer(self, *args: Any, **options: Any) -> IngestContext:
-        """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left."""
+    async def writer(self, *args: Any, catch_up: bool = True, **options: Any) -> IngestContext:
+        """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left.
+
+        Without `catch_up`, what is stored and not indexed is left to the caller.
+        """
         if self._writer is None or options.get("rebuild"):
             self._writer = replace(await super().writer(*args, **options), embed=self.embed)
             folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
-            await self._catch_up(self._writer)
+            if catch_up:
+                await self._catch_up(self._writer)
         return self._writer
 
     async def update(self, *args: Any, **options: Any) -> SyncReport:

@@ -12,18 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
 
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, NotAdmitted, UsageError
-from kiwi_rag.model import (
-    Admission,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    ItemType,
-    StoredItem,
-    StoreQuery,
-    Vector,
-)
+from kiwi_rag.model.items import Admission, EmbeddingRecord, StoredItem, Vector
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.search import Candidates, CollectionStatistics, Filters, StoreQuery
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
 _UNIT_TOLERANCE = 1e-3
@@ -38,14 +29,10 @@ class Capabilities:
     ``scores``: its scores are cosines, and BM25 under the statistics of the query. Without it they only order the
     passages, and a search fuses this store's results by rank. Such a store scores each passage by the legs that found
     it, with `NOT_FOUND_BY_VECTOR` or 0 for the other, and an item by its passages that were found.
-
-    ``collections``: every workspace and library has a collection of its own. Without it one collection holds several,
-    each under a filter that no request leaves out.
     """
 
     kind: str
     scores: bool = True
-    collections: bool = True
 
 
 @dataclass(frozen=True, slots=True)

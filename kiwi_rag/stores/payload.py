@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 from uuid import UUID, uuid5
@@ -23,26 +24,19 @@ from uuid import UUID, uuid5
 from pydantic import Json
 
 from kiwi_rag.errors import KiwiError, SignatureRefused, StoreCorrupt
-from kiwi_rag.model import (
-    Admission,
-    Candidate,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    ItemScores,
-    ItemType,
-    Passage,
-    RefusedHit,
-    StoredItem,
-)  # fmt: skip
+from kiwi_rag.model.items import Admission, EmbeddingRecord, Passage, StoredItem
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.search import Candidate, Filters, ItemScores
 from kiwi_rag.registry.rows import ENVELOPE, NEVER, NO_ENVELOPE, PASSAGE, TIME, Columns, make_record, parse_ref
 from kiwi_rag.signing import dsse
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR, timestamp
+from kiwi_rag.symbols import passage_terms
 
 SCHEMA = 100
 MAX_PASSAGES = 1_000_000
 _NAMESPACE = UUID("5f0cbd0f-5c0a-5d0e-9d4e-3f6a1c1b7c11")
 Payload = Mapping[str, Any]
+Condition = tuple[Sequence[str], Sequence[str] | datetime]
 _FOREIGN = "did a program other than Kiwi write to this collection?"
 _HEAD = Columns({str: "kind item_id generation", int: "turn of"})
 _TYPE = {Literal["document"]: "item_type"}
@@ -114,9 +108,16 @@ def head_payload(admission: Admission) -> dict[str, Any]:
     }
 
 
-def passage_fields(passage: Passage) -> dict[str, Any]:
-    """Return a passage as `read_passage` reads it."""
-    return asdict(passage) | {"heading": list(passage.heading)}
+def passage_payloads(
+    records: Sequence[EmbeddingRecord], head: DocumentHead, partition: str = ""
+) -> Iterator[tuple[EmbeddingRecord, str, dict[str, Any], Counter[str]]]:
+    """Yield each passage of a generation with its id, its payload, and how often it has each term."""
+    for record in records:
+        passage, (frequencies, length) = record.passage, passage_terms(record.admission.ref, record.passage)
+        own = {"generation": head.generation, "length": length, "terms": list(frequencies)}
+        own["passage"] = asdict(passage) | {"heading": list(passage.heading)}
+        id_ = passage_id(head.item_id, head.generation, passage.ordinal, partition)
+        yield record, id_, filtered_fields(record.admission) | own, frequencies
 
 
 def filtered_fields(admission: Admission) -> dict[str, Any]:
@@ -136,26 +137,24 @@ def filtered_fields(admission: Admission) -> dict[str, Any]:
     }
 
 
-def filter_conditions(filters: Filters, server: Any) -> list[Any]:
-    """Return the conditions of filters, except for a path with wildcards, which each server has in another way.
+def conditions(kind: str, filters: Filters, values: dict[str, str]) -> Iterator[Condition]:
+    """Yield what holds for points of a kind that have some values and pass filters, except for a path with wildcards.
 
-    `server` is the module with a server's ``equals(field, value)``, ``one_of(field, values)``, ``any_of(conditions)``
-    and ``at_least(field, moment)``.
+    Each is some fields, of which one has, or contains, one of some values; with a time, it is not before that.
     """
-    names = ("category", "author", "namespace", "service", "domain")
-    texts = {"item_type": filters.item_type.value if filters.item_type else ""}
-    texts |= {name: getattr(filters, name) for name in names}
-    every = [server.equals(name, text) for name, text in texts.items() if text]
-    every += [server.one_of("file_type", filters.file_types)] if filters.file_types else []
-    every += [server.equals("tags", tag) for tag in sorted(set(filters.tags))]
+    wanted = {"item_type": filters.item_type.value if filters.item_type else ""}
+    wanted |= {name: getattr(filters, name) for name in ("category", "author", "namespace", "service", "domain")}
+    wanted = {name: value for name, value in wanted.items() if value}
+    yield from (([name], [value]) for name, value in ({"kind": kind} | values | wanted).items())
+    if filters.file_types:
+        yield ["file_type"], filters.file_types
+    yield from ((["tags"], [tag]) for tag in sorted(set(filters.tags)))
     if (path := filters.path.rstrip("/")) and not path_pattern(filters):
-        every.append(server.any_of([server.equals("item_id", path), server.equals("folders", path)]))
+        yield ["item_id", "folders"], [path]
     if filters.signer:
-        every.append(server.any_of([server.equals(name, filters.signer) for name in ("principal", "key_id")]))
+        yield ["principal", "key_id"], [filters.signer]
     if filters.since:
-        since = filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
-        every.append(server.at_least("signed_at", since))
-    return every
+        yield ["signed_at"], filters.since if filters.since.tzinfo else filters.since.replace(tzinfo=UTC)
 
 
 @contextmanager
@@ -181,10 +180,14 @@ def read_head(payload: Payload, path: str) -> DocumentHead:
 
 
 @_reading("document")
-def _read_candidate(payload: Payload, found: FoundPassage, scores: ItemScores) -> Candidate:
-    """Return a passage with its scores and what a head says of its document."""
-    parts = {"passage": found.passage, "cosine": found.cosine, "bm25": found.words, "item": scores}
-    return make_record(Candidate, _SIGNED(payload), ref=ref_of(payload), **parts)
+def read_candidates(payload: Payload, found: Sequence[FoundPassage]) -> list[Candidate]:
+    """Return what was found of a document, with what its head says of it."""
+    # The best scores of the found passages are the document's: those of its others are not known.
+    cosine, words = max((one.cosine for one in found), default=0.0), max((one.words for one in found), default=0.0)
+    item = ItemScores(cosine, cosine, cosine, words, words)
+    row, ref = _SIGNED(payload), ref_of(payload)
+    scored = [(one, {"cosine": one.cosine, "bm25": one.words, "item": item}) for one in found]
+    return [make_record(Candidate, row, ref=ref, passage=one.passage, **scores) for one, scores in scored]
 
 
 @_reading("document")
@@ -215,76 +218,15 @@ class FoundPassage:
 
 
 @_reading("passage")
-def read_passage(point: Point, partition: str = "") -> tuple[FoundPassage, float]:
-    """Return the passage of a point whose id is that of its path, generation and ordinal, and the point's score."""
+def read_passage(point: Point, partition: str = "") -> FoundPassage:
+    """Return the passage of a point whose id is that of its path, generation and ordinal."""
     row = _POINT(point.payload)
     passage = make_record(Passage, _PASSAGE(row["passage"]))
     if point.id != passage_id(row["item_id"], row["generation"], passage.ordinal, partition):
         raise ValueError("a point of another id")
     if not math.isfinite(point.score):
         raise ValueError("no finite number")
-    return FoundPassage(row["item_id"], row["generation"], passage), point.score
-
-
-@dataclass(slots=True)
-class LegResults:
-    """What both legs found, and what of it a reader accepts; `store` and `partition` are where they were searched."""
-
-    store: str
-    partition: str
-    found: Sequence[FoundPassage]
-    refused: list[RefusedHit]
-
-    @classmethod
-    def read(cls, legs: Sequence[Sequence[Point]], store: str, partition: str = "") -> LegResults:
-        """Read what the vector leg and the words leg found; a malformed point is refused."""
-        found: dict[str, FoundPassage] = {}
-        results = cls(store, partition, (), [])
-        for number, leg in enumerate(legs):
-            for point in leg:
-                try:
-                    one, score = read_passage(point, partition)
-                except StoreCorrupt as error:
-                    results._refuse(point.payload, error)
-                    continue
-                one = found.setdefault(point.id, one)
-                if number == 0:
-                    one.cosine = min(1.0, max(-1.0, score))
-                else:
-                    one.words = max(0.0, score)
-        results.found = tuple(found.values())
-        return results
-
-    @property
-    def paths(self) -> Sequence[str]:
-        """The documents that were found."""
-        return sorted({one.path for one in self.found})
-
-    def candidates(self, heads: Collection[Point]) -> tuple[list[Candidate], frozenset[str]]:
-        """Return the passages of the generations that count, and the generations of the others."""
-        by_path: dict[str, list[FoundPassage]] = {}
-        for one in self.found:
-            by_path.setdefault(one.path, []).append(one)
-        paths = {head_id(path, self.partition): path for path in by_path}
-        candidates: list[Candidate] = []
-        judged: set[str] = set()
-        for point in heads:
-            own = by_path.get(path := paths.get(point.id, ""), [])
-            try:
-                generation = read_head(point.payload, path).generation
-                own = [one for one in own if one.generation == generation]
-                # The best scores of the found passages are the document's: those of its others are not known.
-                cosine = max((one.cosine for one in own), default=0.0)
-                words = max((one.words for one in own), default=0.0)
-                scores = ItemScores(cosine, cosine, cosine, words, words)
-                candidates += [_read_candidate(point.payload, one, scores) for one in own]
-            except StoreCorrupt as error:
-                self._refuse(point.payload, error)
-            judged |= {one.generation for one in own}
-        return candidates, frozenset(one.generation for one in self.found) - judged
-
-    def _refuse(self, payload: Payload, error: KiwiError) -> None:
-        self.refused.append(RefusedHit(ref_of(payload), self.store, error.code, error.message))
+    return FoundPassage(row["item_id"], row["generation"], passage)
 
 
 def ref_of(payload: Payload) -> ItemRef:

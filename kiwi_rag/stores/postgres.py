@@ -7,18 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from kiwi_rag.errors import NotAdmitted
 from kiwi_rag.lexical import MAX_TERMS, find_similar, max_edits
-from kiwi_rag.model import (
-    Admission,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    ItemType,
-    StoredItem,
-    StoreQuery,
-    Visibility,
-)
+from kiwi_rag.model.items import Admission, EmbeddingRecord, StoredItem, Visibility
+from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model.search import Candidates, CollectionStatistics, Filters, StoreQuery
 from kiwi_rag.registry.calls import Transport
 from kiwi_rag.registry.client import INDEXER, Receipt, RegistryClient, parse_receipt
 from kiwi_rag.registry.rows import Claimed

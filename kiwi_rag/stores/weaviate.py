@@ -14,7 +14,7 @@ old one or the whole new one, and of several writers the one whose head was stor
 4. Replace the heads, each in one step. From here on readers see the new documents.
 5. Remove the passages of these documents that belong to no head and, by the notes, to no other writer; then the notes.
 6. Read the heads again. A document whose passages are incomplete, because this writer was so slow that another one took
-   it for broken off (`NOTED_SECONDS`) and removed them, is written again.
+   it for broken off (`DocumentStore.broken_off_seconds`) and removed them, is written again.
 
 A reader drops every passage whose generation is not the one that its document's head names, and searches again without
 the generations that it dropped.
@@ -23,32 +23,34 @@ the generations that it dropped.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
+from weaviate import WeaviateAsyncClient
+from weaviate.classes.aggregate import GroupByAggregate, Metrics
 from weaviate.classes.query import Filter, MetadataQuery, Sort
 
-from kiwi_rag.errors import StoreBusy
+from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.lexical import SYMBOL, split_halves, swap_middle
 from kiwi_rag.model import Filters, ItemRef, StoreQuery
+from kiwi_rag.retry import READING, WRITING
 from kiwi_rag.stores import weaviate_schema as schema
 from kiwi_rag.stores.base import Capabilities
-from kiwi_rag.stores.document_store import LATER, DocumentStore, DocumentWrite
-from kiwi_rag.stores.payload import DocumentHead, Point, head_id
-from kiwi_rag.stores.weaviate_connection import AT_ONCE, WeaviateCollection, WeaviateConnection
+from kiwi_rag.stores.document_store import LATER, OTHER_NAME, CollectionModel, DocumentStore, DocumentWrite
+from kiwi_rag.stores.payload import SCHEMA, DocumentHead, Point, head_id
+from kiwi_rag.stores.weaviate_connection import WeaviateConnection
 
-NOTED_SECONDS = 120.0
-"""A write that was noted so long ago was broken off; the next write of any document removes what it left."""
-_TRIES = 12
-_PASSAGES_AT_ONCE = 100
-_PAGE = 500
+AT_ONCE = 10_000
+"""What a server finds or deletes at once unless configured otherwise (``QUERY_MAXIMUM_RESULTS``)."""
 _WORD_SAMPLE = 500
 __all__ = ["WeaviateConnection", "WeaviateVectorStore"]
 
 
-class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
+class WeaviateVectorStore(DocumentStore[WeaviateConnection]):
     """One class as an index of documents.
 
     Parameters
@@ -57,24 +59,23 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         The connection to Weaviate; several stores may share one, and each closes it.
     collection
         The name of the collection, from which that of the class is derived.
-    noted_seconds
-        See `NOTED_SECONDS`.
     """
 
     capabilities = Capabilities("weaviate", scores=False)
+    starting = (*WRITING, 4.0, 8.0)  # a start takes the server some seconds
+    _of = staticmethod(schema.objects_of)
 
-    def __init__(
-        self, connection: WeaviateConnection, collection: str, *, noted_seconds: float = NOTED_SECONDS
-    ) -> None:
-        self._collection = WeaviateCollection(connection, collection)
-        self._noted = timedelta(seconds=noted_seconds)
+    def __init__(self, connection: WeaviateConnection, collection: str) -> None:
+        name = schema.class_name(collection)
+        super().__init__(connection, name, f"class {name}")
+        self._project = collection
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove a document; return whether it was there."""
         path = ref.item_id
         if not await self._has(ref) or not (await self._read_heads([path]))[path].generation:
             return False
-        await self._collection.delete(schema.objects_of("head", docId=head_id(path)))
+        await self._remove(schema.objects_of("head", docId=head_id(path)))
         await self._sweep([path])
         return True
 
@@ -83,7 +84,7 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         writes = list({one.path: one for one in writes}.values())
         own: dict[str, DocumentHead] = {}
         replaced: set[str] = set()
-        for _ in range(_TRIES):
+        for _ in range(self.tries):
             now = await self._read_heads([one.path for one in writes])
             # Done is a document that another writer replaced after this one, or that is as written with all passages.
             counts = await self._generations(now)
@@ -103,12 +104,11 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
 
     async def _replace(self, writes: Sequence[DocumentWrite], heads: Mapping[str, DocumentHead]) -> None:
         """Take the steps 2 to 4."""
-        await self._collection.upsert([schema.write_object(head) for head in heads.values()])
-        project = self._collection.collection
-        passages = [o for one in writes for o in schema.passage_objects(one.records, heads[one.path], project)]
-        for start in range(0, len(passages), _PASSAGES_AT_ONCE):
-            await self._collection.upsert(passages[start : start + _PASSAGES_AT_ONCE])
-        await self._collection.upsert([schema.head_object(heads[one.path], one.fields, project) for one in writes])
+        await self._upsert([schema.write_object(head) for head in heads.values()])
+        passages = [o for one in writes for o in schema.passage_objects(one.records, heads[one.path], self._project)]
+        for start in range(0, len(passages), self.passages_at_once):
+            await self._upsert(passages[start : start + self.passages_at_once])
+        await self._upsert([schema.head_object(heads[one.path], one.fields, self._project) for one in writes])
 
     async def _sweep(self, paths: Sequence[str], own: Collection[str] = ()) -> None:
         """Take step 5; `own` are the generations whose writes end here.
@@ -126,19 +126,21 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         for kind, generations in (("passage", set(there) - kept), ("write", ended)):
             if generations:
                 condition = schema.objects_of(kind, None, documents, schema.one_of("generation", sorted(generations)))
-                await self._collection.delete(condition)
+                await self._remove(condition)
 
     async def _generations(self, paths: Collection[str]) -> Mapping[str, int]:
         """Return the generations of some documents, with the number of their passages."""
         documents = schema.one_of("docId", list(map(head_id, paths)))
-        return await self._collection.groups("generation", schema.objects_of("passage", None, documents))
+        by_generation = GroupByAggregate(prop="generation", limit=AT_ONCE)
+        found = await self._aggregate(schema.objects_of("passage", None, documents), group_by=by_generation)
+        return {str(group.grouped_by.value): int(group.total_count or 0) for group in found.groups}
 
     async def _notes(self) -> Sequence[Point]:
-        return await self._collection.find("fetch_objects", filters=schema.objects_of("write"), limit=AT_ONCE)
+        return await self._find("fetch_objects", filters=schema.objects_of("write"), limit=AT_ONCE)
 
     def _is_live(self, note: Point) -> bool:
         at = note.payload.get("at")
-        return isinstance(at, datetime) and at > datetime.now(UTC) - self._noted
+        return isinstance(at, datetime) and at > datetime.now(UTC) - timedelta(seconds=self.broken_off_seconds)
 
     async def _unfinished(self) -> tuple[Sequence[str], bool]:
         notes = await self._notes()
@@ -151,9 +153,9 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         order, last = Sort.by_property("position"), -1
         while True:
             condition = schema.objects_of("head", filters, Filter.by_property("position").greater_than(last))
-            page = await self._collection.find("fetch_objects", filters=condition, sort=order, limit=_PAGE)
+            page = await self._find("fetch_objects", filters=condition, sort=order, limit=self.page)
             found += page
-            if len(page) < _PAGE:
+            if len(page) < self.page:
                 return found
             last = page[-1].payload["position"]
 
@@ -165,23 +167,95 @@ class WeaviateVectorStore(DocumentStore[WeaviateCollection]):
         (begin, end), terms = split_halves(slip), Filter.by_property("terms")
         halves = Filter.any_of([terms.like(f"{begin}*"), terms.like(f"*{end}"), terms.equal(swap_middle(slip))])
         options = {"filters": schema.objects_of("passage", None, halves), "return_properties": ["terms"]}
-        found = await self._collection.find("fetch_objects", limit=_WORD_SAMPLE, **options)
+        found = await self._find("fetch_objects", limit=_WORD_SAMPLE, **options)
         counts = Counter(str(term) for passage in found for term in passage.payload.get("terms") or ())
         return [term for term, _ in counts.most_common()]
 
     async def _search_legs(self, query: StoreQuery, stale: frozenset[str]) -> Sequence[Sequence[Point]]:
-        fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)[:_PAGE]]
+        fresh = [Filter.by_property("generation").not_equal(generation) for generation in sorted(stale)[: self.page]]
         shared = {"filters": schema.objects_of("passage", query.filters, *fresh), "limit": max(1, query.depth)}
         shared |= {"return_properties": ["item_id", "generation", "passage"]}
         dense = {"target_vector": schema.DENSE, "return_metadata": MetadataQuery(distance=True)}
-        legs = [self._collection.find("near_vector", query.vector.tolist(), **dense, **shared)]
+        legs = [self._find("near_vector", query.vector.tolist(), **dense, **shared)]
         if query.terms:
             # As in `kiwi_rag.lexical.bm25_weights`: a symbol weighs as much as all words. Weaviate multiplies the
             # weight of a word by how often the query has it.
             terms = [t for t in query.terms for _ in range(len(query.terms) if t.startswith(SYMBOL) else 1)]
             words = {"query_properties": [schema.SEARCHED], "return_metadata": MetadataQuery(score=True)}
-            legs.append(self._collection.find("bm25", " ".join(terms), **words, **shared))
+            legs.append(self._find("bm25", " ".join(terms), **words, **shared))
         return await asyncio.gather(*legs)
+
+    async def _upsert(self, objects: Sequence[Any]) -> None:
+        """Store objects, replacing those of the same ids; `StoreError` if the server does not take one of them."""
+        done = await self._call(lambda c: c.data.insert_many(objects), WRITING)
+        for error in done.errors.values():
+            why = self._connection.quoted(error.message)
+            raise StoreError(f"Weaviate did not store {len(done.errors)} objects: {why}")
+
+    async def _remove(self, condition: Any) -> None:
+        """Delete all objects that match."""
+        matches = AT_ONCE
+        while matches >= AT_ONCE:
+            done = await self._call(lambda c: c.data.delete_many(where=condition), WRITING)
+            if done.failed:
+                raise StoreError(f"Weaviate did not delete {done.failed} of {done.matches} objects")
+            matches = done.matches
+
+    async def _count(self, condition: Any) -> int:
+        """Return how many objects match."""
+        return int((await self._aggregate(condition)).total_count or 0)
+
+    async def _sum(self, field: str, condition: Any) -> tuple[int, int]:
+        """Return how many objects match, and the sum of a number that they have."""
+        found = await self._aggregate(condition, return_metrics=Metrics(field).integer(sum_=True))
+        total = int(getattr(found.properties.get(field), "sum_", None) or 0)
+        if total < 0:
+            raise StoreCorrupt("Weaviate returned a negative sum", hint="did another program write to this class?")
+        return int(found.total_count or 0), total
+
+    async def _retrieve(self, ids: Sequence[str]) -> Sequence[Point]:
+        """Return the objects of some ids that exist."""
+        return await self._find("fetch_objects_by_ids", list(ids), limit=len(ids)) if ids else []
+
+    async def _find(self, method: str, *arguments: Any, **options: Any) -> Sequence[Point]:
+        """Return the objects that a query of the client finds."""
+        found = await self._call(lambda c: getattr(c.query, method)(*arguments, **options))
+        return list(map(schema.read_point, found.objects))
+
+    async def _aggregate(self, condition: Any, **options: Any) -> Any:
+        return await self._call(lambda c: c.aggregate.over_all(filters=condition, **options))
+
+    async def _call(self, request: Callable[[Any], Awaitable[Any]], pauses: Sequence[float] = READING) -> Any:
+        async def timed(client: WeaviateAsyncClient) -> Any:
+            async with asyncio.timeout(self._connection.seconds):  # the client itself tries for a minute
+                return await request(client.collections.use(self._name))
+
+        return await self._connection.attempt(timed, pauses)
+
+    async def _check_exists(self, pauses: Sequence[float]) -> bool:
+        return await self._connection.attempt(lambda c: c.collections.exists(self._name), pauses)
+
+    async def _create(self, fingerprint: str, dimension: int) -> None:
+        ours = {"schema": SCHEMA, "collection": self._project, "fingerprint": fingerprint, "dimension": dimension}
+        options = schema.class_options({"kiwi": ours})
+        await self._connection.attempt(lambda c: c.collections.create(self._name, **options))
+
+    async def _drop(self) -> None:
+        await self._connection.attempt(lambda c: c.collections.delete(self._name))
+
+    async def _read_model(self) -> CollectionModel:
+        config = await self._call(lambda c: c.config.get())
+        try:
+            ours = json.loads(config.description)["kiwi"]
+            about = ours["schema"], ours["collection"], str(ours["fingerprint"]), int(ours["dimension"])
+        except (ValueError, LookupError, TypeError, RecursionError):
+            about = None, "", "", 0
+        if about[:2] != (SCHEMA, self._project):
+            raise StoreCorrupt(f"Kiwi did not make the {self._label}, or another version did", hint=OTHER_NAME)
+        if wrong := schema.find_differences(config):
+            shown = "; ".join(wrong[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+            raise StoreCorrupt(f"the {self._label} was changed: {shown}", hint=OTHER_NAME)
+        return CollectionModel(about[2], about[3], "hnsw")
 
 
 def _next_head(now: DocumentHead, write: DocumentWrite) -> DocumentHead:

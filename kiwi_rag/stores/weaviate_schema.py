@@ -19,7 +19,6 @@ import hashlib
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -35,7 +34,6 @@ from kiwi_rag.model.items import EmbeddingRecord
 from kiwi_rag.model.search import Filters
 from kiwi_rag.stores import payload
 from kiwi_rag.stores.base import timestamp
-from kiwi_rag.symbols import passage_terms
 
 DENSE = "dense"
 SEARCHED = "searchText"
@@ -125,16 +123,13 @@ def passage_objects(
 ) -> list[DataObject[Any, None]]:
     """Return the passages of a generation of a document."""
     commit = str(records[0].admission.item.metadata.get("commit") or "")
-    state = {"kind": "passage", "generation": head.generation, "projectId": project, "commitSha": commit}
+    state = {"kind": "passage", "projectId": project, "commitSha": commit}
     objects = []
-    for record in records:
-        passage, (frequencies, length) = record.passage, passage_terms(record.admission.ref, record.passage)
-        own = {"length": length, "terms": list(frequencies), SEARCHED: " ".join(frequencies.elements())}
-        own |= {"passage": payload.passage_fields(passage), "title": " > ".join(passage.heading)}
-        own |= {"chunkRange": f"{passage.start_line}:{passage.end_line}"}
-        id_ = payload.passage_id(head.item_id, head.generation, passage.ordinal)
-        fields = payload.filtered_fields(record.admission) | state | own
-        objects.append(_object(id_, fields, {DENSE: record.vector.tolist()}))
+    for record, id_, fields, frequencies in payload.passage_payloads(records, head):
+        passage = record.passage
+        own = {"title": " > ".join(passage.heading), "chunkRange": f"{passage.start_line}:{passage.end_line}"}
+        own[SEARCHED] = " ".join(frequencies.elements())
+        objects.append(_object(id_, fields | state | own, {DENSE: record.vector.tolist()}))
     return objects
 
 
@@ -151,32 +146,22 @@ def write_object(head: payload.DocumentHead) -> DataObject[Any, None]:
     return _object(str(uuid4()), fields | {"at": timestamp(datetime.now(UTC))})
 
 
-def equals(field: str, value: str) -> Any:
-    """Return the condition that a field has a value, or that a list of values contains it."""
-    return Filter.by_property(field).equal(value)
-
-
 def one_of(field: str, values: Sequence[str]) -> Any:
-    """Return the condition that a field has one of some values; without values, one that nothing meets."""
+    """Return the condition that a field has, or contains, one of some values; without values, nothing meets it."""
     return Filter.by_property(field).contains_any(list(values) or ["\0"])
-
-
-def any_of(conditions: list[Any]) -> Any:
-    """Return the condition that one of several is met."""
-    return Filter.any_of(conditions)
-
-
-def at_least(field: str, moment: datetime) -> Any:
-    """Return the condition that a time is not before another one."""
-    return Filter.by_property(field).greater_or_equal(moment)
 
 
 def objects_of(kind: str, filters: Filters | None = None, *others: Any, **values: str) -> Any:
     """Return the condition for objects of a kind that pass the filters and other conditions, and have some values."""
     filters = filters or Filters()
-    every = [equals("kind", kind), *others, *(equals(field, value) for field, value in values.items())]
-    every += payload.filter_conditions(filters, sys.modules[__name__])
+    every = [*others, *(_condition(*one) for one in payload.conditions(kind, filters, values))]
     if pattern := payload.path_pattern(filters):
         path = Filter.by_property("item_id")
-        every.append(any_of([path.like(pattern), path.like(f"{pattern}/*")]))
+        every.append(Filter.any_of([path.like(pattern), path.like(f"{pattern}/*")]))
     return Filter.all_of(every)
+
+
+def _condition(fields: Sequence[str], wanted: Sequence[str] | datetime) -> Any:
+    if isinstance(wanted, datetime):
+        return Filter.by_property(fields[0]).greater_or_equal(wanted)
+    return Filter.any_of([one_of(field, wanted) for field in fields])

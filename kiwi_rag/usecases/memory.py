@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +17,13 @@ from kiwi_rag.config import Settings
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import Exchange, Filters, SearchQuery, SearchReply
 from kiwi_rag.model.exchanges import mark_recalled, path_pattern
+from kiwi_rag.render.memory import recollections_json
 from kiwi_rag.search.diversify import CopyIndex
 from kiwi_rag.search.exchanges import above_floor
 from kiwi_rag.services import Services
-from kiwi_rag.services.memory import Memory, Recollection
+from kiwi_rag.services.memory import AddedExchange, Memory, Recollection
+from kiwi_rag.sources.memory.exchanges import Selection, SessionSummary
+from kiwi_rag.usecases.status import size_of
 
 MAX_TOKENS = 2000
 _STRATEGIES: dict[str, dict[str, Any]] = {
@@ -72,6 +76,16 @@ class MemoryReply:
         """Whether everything that is stored was searched, and every hit verified."""
         return all(reply.complete for reply in self.replies)
 
+    @property
+    def shown(self) -> SearchReply:
+        """The reply with the hits that are left, as the results of other searches are shown."""
+        return replace(self.replies[-1], hits=tuple(one.hit for one in self.found))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready, each exchange with all of its fields."""
+        found = [(one.exchange, one.hit) for one in self.found]
+        return {**recollections_json(found, self.shown), "complete": self.complete}
+
 
 @dataclass(slots=True)
 class Excerpt:
@@ -97,6 +111,24 @@ class MemoryContext:
     def tokens(self) -> int:
         """The tokens of all excerpts."""
         return sum(excerpt.tokens for excerpt in self.excerpts)
+
+    @property
+    def text(self) -> str:
+        """What an agent gets; empty where nothing was found."""
+        return "\n".join(excerpt.text for excerpt in self.excerpts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it JSON-ready."""
+        rows = [
+            {
+                "text": one.text, "tokens": one.tokens, "score": round(one.found.hit.score, 6),
+                "session_id": one.found.exchange.session_id, "exchange_ids": [inner.id for inner in one.exchanges],
+            }
+            for one in self.excerpts
+        ]  # fmt: skip
+        reply = self.reply.shown
+        about = {"query": reply.query.text, "complete": self.reply.complete, "close": reply.close}
+        return {**about, "tokens": self.tokens, "excerpts": rows}
 
 
 async def search_memory(memory: Memory, query: MemoryQuery, settings: Settings) -> MemoryReply:
@@ -222,6 +254,62 @@ def _nearest_first(before: Sequence[Exchange], after: Sequence[Exchange]) -> Ite
             yield earlier, "before"
         if later is not None:
             yield later, "after"
+
+
+EVERYTHING = Selection(since=datetime.min.replace(tzinfo=UTC))
+"""All exchanges of a memory."""
+
+
+def new_exchange(given: Mapping[str, Any]) -> Exchange:
+    """Return the exchange that an interface was given; a missing id is made, and now is its time.
+
+    Raises
+    ------
+    UsageError
+        When a field is missing, unknown or of another type.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Exchange.of({"id": str(uuid.uuid4()), "assistant_message": "", "timestamp": now, **given})
+
+
+def added_json(added: AddedExchange) -> dict[str, Any]:
+    """Return what became of an exchange, JSON-ready: ``redacted`` has what was taken out, but not its text."""
+    redacted = [finding.as_dict() for finding in added.findings]
+    return {"id": added.exchange.id, "is_new": added.is_new, "redacted": redacted, "pending": added.pending}
+
+
+def session_json(one: SessionSummary) -> dict[str, Any]:
+    """Return a session, JSON-ready."""
+    times = {"first": one.first.isoformat(), "last": one.last.isoformat()}
+    return {"session_id": one.session_id, "exchanges": one.exchanges, **times, "threads": list(one.threads)}
+
+
+def export_lines(memory: Memory) -> Iterator[bytes]:
+    """Yield each exchange as a line of JSON with all of its fields, which `import_exchanges` reads. It blocks."""
+    for path, _, _ in memory.table.versions():
+        with suppress(FileNotFoundError):  # forgotten meanwhile
+            yield memory.table.get(path)[0] + b"\n"
+
+
+async def collect_memory_stats(memory: Memory, settings: Settings) -> dict[str, Any]:
+    """Return how much a memory has, since when, and how much of it is not indexed yet, JSON-ready."""
+    sessions = await asyncio.to_thread(memory.table.sessions)
+    state = await memory.tier.store.status() if memory.is_indexed else None
+    count = sum(one.exchanges for one in sessions)
+    folders = [memory.root, *([Path(str(state.details["path"])).parent] if state and "path" in state.details else [])]
+    return {
+        "memory": memory.title,
+        "exchanges": count,
+        "sessions": len(sessions),
+        "first": min(one.first for one in sessions).isoformat() if sessions else "",
+        "last": max(one.last for one in sessions).isoformat() if sessions else "",
+        "pending": count - (state.items if state else 0),
+        "model": state.fingerprint if state else "",
+        "store": memory.store_kind,
+        "path": str(memory.root),
+        "bytes": sum(size_of(folder.rglob("*")) for folder in folders),
+        "retention_days": settings.memory_retention_days,
+    }
 
 
 @asynccontextmanager

@@ -85,7 +85,7 @@ def cache_state(app: Services) -> dict[str, Any]:
     """Return the path and size of the cache, JSON-ready; only Kiwi's own files in that folder are counted."""
     folder = app.settings.cache_path
     patterns = ("models/**/*", "embeddings.sqlite*", "usage.jsonl*", "probes/*")
-    return {"path": str(folder), "bytes": _size(path for pattern in patterns for path in folder.glob(pattern))}
+    return {"path": str(folder), "bytes": size_of(path for pattern in patterns for path in folder.glob(pattern))}
 
 
 def _error_row(record: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +243,7 @@ async def collect_workspace_status(workspace: DocumentIndex, *, brief: bool = Fa
         "model": state.fingerprint,
         "store": kind,
         "path": str(folder or ""),
-        "bytes": _size(folder.rglob("*")) if folder and not brief else 0,
+        "bytes": size_of(folder.rglob("*")) if folder and not brief else 0,
         "problems": list(state.problems),
     }
 
@@ -266,7 +266,7 @@ def _type_of(stored: StoredItem) -> str:
     return file_type if file_type in FILE_TYPES else "unreadable"
 
 
-def _size(paths: Iterable[Path]) -> int:
+def size_of(paths: Iterable[Path]) -> int:
     """Return the size of the files among some paths in bytes."""
     size = 0
     for path in paths:

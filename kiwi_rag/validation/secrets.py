@@ -1,86 +1,70 @@
 """Step 5: credentials in the formats of live services.
 
-The formats are those of ``bc-detect-secrets`` and a few newer ones. Its entropy and keyword detectors are not used,
-because they report signatures, digests and prose. The text is searched unchanged, with adjacent string literals joined,
-and with lines joined, so that a key that was split is found. Metadata is searched after its escapes are decoded.
+The text is searched unchanged, with adjacent string literals joined, with lines joined, and after one layer of base64,
+hexadecimal digits, percent-encoding, entities or escapes was decoded, so that a key that was split or encoded is found.
+Metadata is searched after its escapes are decoded. `secret_patterns` has the formats.
 """
 
 from __future__ import annotations
 
+import binascii
+import html
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from itertools import accumulate, islice, pairwise, takewhile
-from operator import sub
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.model import Finding
 from kiwi_rag.validation.checks import MAX_FINDINGS, texts_in
+from kiwi_rag.validation.secret_patterns import DOCUMENTED, PRIVATE_KEY, Pattern, contextual, find, patterns, present
 
 MAX_MATCHES = 2_000
 """Credentials in a text that are listed one by one; all text after them is one more."""
-# Some detectors take quadratic time, so they search windows of the text, which overlap by the longest credential.
-WINDOW = 8_192
-WINDOW_OVERLAP = 2_048
+MAX_LINES = 3
+"""Lines over which a credential may be split where words stand before and after it."""
 
-# Module and class of a plugin, and text in lower case of which every credential that it finds contains some: a search
-# for that is much faster than its pattern.
-_PLUGINS = (
-    ("aws", "AWSKeyDetector", "a3t abia acca akia asia aws"),
-    ("discord", "DiscordBotTokenDetector", "."),
-    ("github_token", "GitHubTokenDetector", "ghp_ gho_ ghu_ ghs_ ghr_"),
-    ("jwt", "JwtTokenDetector", "eyj"),
-    ("mailchimp", "MailchimpDetector", "-us"),
-    ("npm", "NpmDetector", "npm _authtoken"),
-    ("sendgrid", "SendGridDetector", "sg."),
-    ("slack", "SlackDetector", "xox hooks.slack.com"),
-    ("square_oauth", "SquareOAuthDetector", "sq0csp-"),
-    ("stripe", "StripeDetector", "k_live_"),
-    ("twilio", "TwilioKeyDetector", "ac sk"),
-)
-# Kind, such a text, and pattern of credentials that no plugin finds.
-_NEWER = (
-    ("GitHub Token", "github_pat_", r"\bgithub_pat_[0-9A-Za-z_]{60,90}\b"),
-    ("GitLab Token", "glpat-", r"\bglpat-[0-9A-Za-z_-]{20}"),
-    ("Google API Key", "aiza", r"\bAIza[0-9A-Za-z_-]{35}\b"),
-    ("Anthropic API Key", "sk-ant-", r"\bsk-ant-(?:api|admin)[0-9]{2}-[0-9A-Za-z_-]{80,120}"),
-    ("OpenAI API Key", "t3blbkfj", r"\bsk-(?:[a-z]{2,8}-)?[0-9A-Za-z_-]{20,80}T3BlbkFJ[0-9A-Za-z_-]{20,80}"),
-    ("PyPI Token", "pypi-age", r"\bpypi-AgE[0-9A-Za-z_-]{60,200}"),
-    ("Hugging Face Token", "hf_", r"\bhf_[A-Za-z0-9]{34}\b"),
-    ("Supabase Token", "sbp_", r"\bsbp_[0-9a-f]{40}\b"),
-    ("Slack App Token", "xapp-", r"\bxapp-[0-9]-[A-Z0-9]{8,14}-[0-9]{8,16}-[0-9a-f]{40,80}"),
-    ("age Secret Key", "age-secret-key-1", r"\bAGE-SECRET-KEY-1[0-9A-Z]{58}\b"),
-)
-# Keys that AWS itself prints in its documentation.
-_DOCUMENTED = re.compile(r"AKIA[0-9A-Z]{9}EXAMPLE|wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
-# What stands between two literals of one text, and between two of its lines. The group keeps it when a text is split.
+_SHORTEST = 20
+"""Every credential of a pattern without a context, and every encoded text that is decoded, has so many characters."""
+
+_WRAPPED = 60
+"""Programs that encode break lines after so many characters or more."""
+
+# What stands between two literals of one text. The group keeps it when a text is split.
 _LITERAL_SEPARATOR = re.compile(r"([\"'][\s+\\]*+[rRbBuUfF]{0,2}[\"'])")
-_LINE_SEPARATOR = re.compile(r"((?:[\"'\\]|(?<![ \t]))[ \t]*+\r?\n[ \t]*+(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?)")
-_AWS_SECRET = re.compile(r"\b(?=([0-9a-zA-Z/+]{40})\b)")
-_AWS_NAME = re.compile(r"aws[^\n]{0,20}?(?:key|pwd|pw|password|pass|token)[^\n]{0,20}$")
-_CONTINUATION = re.compile(r"[\w=.+/-]*+")
-_DOTTED = re.compile(r"(?<![\w=-])[\w=-]++(?:\.[\w=+/-]++)+")
-Detector = Callable[[str, str], Iterable[tuple[int, int]]]
-"""Returns the start and end offsets of the credentials of one kind in a text, which may include a name before it. The
-second argument is the text in lower case."""
+# What ends a line, and what stands before the text of the next one; and what may stand at the end of a line. No
+# credential goes on after an empty line.
+_LINE_SEPARATOR = re.compile(r"(\n[ \t]*+(?!\r?\n)(?:[>#*|+-][ \t]++|//[ \t]*+)?[\"']?)")
+_LINE_END = re.compile(r"[\"'\\]?[ \t]*\r?\Z")
+_ENDS = tuple("\"'\\ \t\r")
+# Text without spaces that one of these encodes, and hexadecimal digits with spaces.
+_BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{24,}+={0,2}")
+_LAST_LINE = re.compile(r"\s{1,20}([A-Za-z0-9+/]{2,22}={1,2})")
+_HEXADECIMAL = re.compile(r"(?<![0-9A-Za-z])(?:0x)?(?:[0-9A-Fa-f]{2}[ :]?){20,}+")
+_ESCAPE = r"(?:%[0-9A-Fa-f]{2}|&#?\w{2,8};|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2})"
+_ESCAPED = re.compile(rf"(?<![\w.+=~:/@-])[\w.+=~:/@-]*+(?:{_ESCAPE}[\w.+=~:/@-]*+)++")
+_CODE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\x([0-9A-Fa-f]{2})")
+_PRINTABLE = re.compile(rb"[\t\n\r -~]{12}")
 
 
 class _JoinedText:
-    """A text without every `step`-th of its separators, from the `first` on, with its offsets in the original text.
+    """A text without the separators between its parts, but for each `step`-th from the `first` on.
 
     `pieces` are the parts of the original with the separators between them. There may be millions, so no Python code
-    runs for each, and the offsets are computed only when something was found.
+    of this class runs for each, and the offsets are computed only when something was found.
     """
 
-    def __init__(self, pieces: list[str], first: int = 0, step: int = 1) -> None:
+    def __init__(self, pieces: list[str], first: int = 0, step: int = 0) -> None:
         self._pieces = pieces
-        self._removed = slice(2 * first + 1, None, 2 * step)
-        kept = pieces.copy()
-        del kept[self._removed]
-        self.text = "".join(kept)
+        self._kept = pieces.copy()
+        self._kept[1::2] = [""] * (len(pieces) // 2)
+        if step:
+            self._kept[2 * first + 1 :: 2 * step] = pieces[2 * first + 1 :: 2 * step]
+        self.text = "".join(self._kept)
 
     def original_offset(self, offset: int) -> int:
         """Return where a character of the joined text stands in the original."""
@@ -88,12 +72,37 @@ class _JoinedText:
         part = bisect_right(starts, offset) - 1
         return originals[part] + offset - starts[part]
 
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
+        """Return where a part of the joined text that is not empty stands in the original."""
+        return self.original_offset(start), self.original_offset(end - 1) + 1
+
     @cached_property
     def _offsets(self) -> tuple[Sequence[int], Sequence[int]]:
-        """Where each part between two removed separators starts, in the joined text and in the original."""
-        ends = array("q", accumulate(map(len, self._pieces)))[self._removed]
-        lengths = accumulate(map(len, self._pieces[self._removed]))
-        return array("q", [0, *map(sub, ends, lengths)]), array("q", [0, *ends])
+        """Where each piece starts, in the joined text and in the original."""
+        starts = (array("q", accumulate(map(len, pieces), initial=0)) for pieces in (self._kept, self._pieces))
+        return next(starts), next(starts)
+
+
+class _DecodedText:
+    """The decoded texts of the encoded parts of a text.
+
+    Long parts with only white space after them continue in the next line. After others stands the end of a line.
+    """
+
+    def __init__(self, text: str, words: Sequence[str]) -> None:
+        parts = sorted(_decoded_parts(text, words))
+        decoded = [
+            part if end - start >= _WRAPPED and text[end:following].isspace() else f"{part}\n"
+            for (start, end, part), (following, _, _) in pairwise([*parts, (len(text), 0, "")])
+        ]
+        self._parts = parts
+        self._starts = [0, *accumulate(map(len, decoded))]
+        self.text = "".join(decoded)
+
+    def original_span(self, start: int, end: int) -> tuple[int, int]:
+        """Return where the encoded parts stand that a part of the decoded text is from."""
+        first, last = (bisect_right(self._starts, offset) - 1 for offset in (start, end - 1))
+        return self._parts[first][0], self._parts[last][1]
 
 
 class _Match(NamedTuple):
@@ -129,7 +138,7 @@ def spans(text: str) -> list[tuple[int, int, str]]:
     After `MAX_MATCHES` credentials, all text that follows is the last span.
     """
     search = _Search(text)
-    found = [(match.start, match.end, match.kind) for match in search.matches if not _DOCUMENTED.search(match.secret)]
+    found = [(match.start, match.end, match.kind) for match in search.matches if not DOCUMENTED.search(match.secret)]
     if search.end < len(text):
         found.append((search.end, len(text), f"more than {MAX_MATCHES:,} in one file; the rest of the file"))
     return sorted(found)
@@ -144,13 +153,20 @@ class _Search:
         self._text = text
         # One byte a character: 1 if the character belongs to a credential that was found before.
         self._taken = bytearray(len(text))
-        self._add(_JoinedText([text]))
-        for joined in _joined_texts(text[: self.end]):
-            self._add(joined)
+        words = _long_words(text)
+        whole = _JoinedText([text])
+        self._add(whole, [*present(words), *contextual()], _private_key_spans(whole, text))
+        if (decoded := _DecodedText(text, words)).text:
+            keys = _private_key_spans(_JoinedText([decoded.text]), decoded.text)
+            self._add(decoded, patterns(), (decoded.original_span(*span) for span in keys))
+        for joined, among in _joined_texts(text[: self.end], set(words)):
+            self._add(joined, among, _private_key_spans(joined, text))
 
-    def _add(self, joined: _JoinedText) -> None:
-        """Add the credentials of `joined`. After `MAX_MATCHES` of them the search ends where the next one starts."""
-        added = _merged([*self._new_private_keys(joined), *self._new_tokens(joined)])
+    def _add(
+        self, view: _JoinedText | _DecodedText, among: Sequence[Pattern], keys: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Add the credentials of a view. After `MAX_MATCHES` of them the search ends where the next one starts."""
+        added = _merged([*self._new_private_keys(keys), *self._new_tokens(view, among)])
         self.matches = sorted([*self.matches, *added], key=lambda match: match.start)
         if len(self.matches) > MAX_MATCHES:
             self.end = min(self.end, self.matches[MAX_MATCHES].start)
@@ -158,29 +174,26 @@ class _Search:
         for match in added:
             self._taken[match.start : match.end] = b"\1" * (match.end - match.start)
 
-    def _new_private_keys(self, joined: _JoinedText) -> Iterator[_Match]:
-        spans = takewhile(lambda span: span[0] < self.end, _private_key_spans(joined, self._text))
-        new = (span for span in spans if self._taken.find(1, *span) < 0)
+    def _new_private_keys(self, spans: Iterable[tuple[int, int]]) -> Iterator[_Match]:
+        before_end = takewhile(lambda span: span[0] < self.end, spans)
+        new = (span for span in before_end if self._taken.find(1, *span) < 0)
         for start, end in islice(new, MAX_MATCHES + 1):
-            yield _Match(start, end, "Private Key", self._text[start : start + 40])
+            yield _Match(start, end, PRIVATE_KEY, self._text[start : start + 40])
 
-    def _new_tokens(self, joined: _JoinedText) -> Iterator[_Match]:
-        """Yield the other credentials, each span once.
-
-        A text may consist of credentials. The search stops when more were found than `MAX_MATCHES` can need.
-        """
-        seen: set[tuple[int, int]] = set()
-        for kind, secret, offset in _tokens(joined.text):
-            span = joined.original_offset(offset), joined.original_offset(offset + len(secret) - 1) + 1
-            if span[0] >= self.end or len(seen) > 4 * MAX_MATCHES:
-                return
-            if span not in seen and self._taken.find(1, *span) < 0:
-                seen.add(span)
-                yield _Match(*span, kind, secret)
+    def _new_tokens(self, view: _JoinedText | _DecodedText, among: Sequence[Pattern]) -> Iterator[_Match]:
+        key = range(0)
+        for kind, start, end in find(view.text, among):
+            first, last = view.original_span(start, end)
+            if first in key or first >= self.end or self._taken.find(1, first, last) >= 0:
+                continue
+            if kind == PRIVATE_KEY and isinstance(view, _JoinedText):
+                last = _key_end(self._text, last, len(self._text))
+                key = range(first, last)
+            yield _Match(first, last, kind, view.text[start:end])
 
 
 def _merged(matches: Iterable[_Match]) -> list[_Match]:
-    """Return the matches in order, those that overlap as one: two windows find a long one in two pieces."""
+    """Return the matches in order, those that overlap as one, of the kind of the first."""
     merged: list[_Match] = []
     for match in sorted(matches, key=lambda match: (match.start, -match.end)):
         first = merged.pop() if merged and match.start < merged[-1].end else match
@@ -189,100 +202,82 @@ def _merged(matches: Iterable[_Match]) -> list[_Match]:
 
 
 def _finding(kind: str, secret: str, line: int, path: str) -> Finding:
-    if _DOCUMENTED.search(secret):
+    if DOCUMENTED.search(secret):
         message = f"{kind} {secret[:4]}…, the example from its maker's documentation"
         return Finding("secrets.example", message, line, path, "ignore this if the example is intended", "warning")
-    message = f"{kind} {'' if 'BEGIN' in secret else secret[:4] + '…'}".rstrip()
+    message = kind if kind == PRIVATE_KEY or kind.startswith("Password") else f"{kind} {secret[:4]}…"
     hint = "revoke it at its issuer, then remove it from the file and write where it is kept instead"
     return Finding("secrets.found", f"the file contains a credential: {message}", line, path, hint)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield kind, text and offset of each credential; one that ends at the end of its window is extended."""
-    reached = 0
-    for start in range(0, max(1, len(text)), WINDOW - WINDOW_OVERLAP):
-        window = text[start : start + WINDOW]
-        lowered = window.lower()
-        for kind, detect in _detectors():
-            for begin, end in detect(window, lowered):
-                if start + begin < reached:
-                    continue
-                # A long one may continue after its window.
-                continuation = _CONTINUATION.match(text, start + end) if end == WINDOW else None
-                reached = continuation.end() if continuation else reached
-                yield kind, window[begin:end] + (continuation[0] if continuation else ""), start + begin
-        if start + WINDOW >= len(text):
-            break
+def _long_words(text: str) -> list[str]:
+    """Return the parts between spaces, quotation marks and commas that are long enough for a credential."""
+    return [word for word in text.replace('"', " ").replace(",", " ").split() if len(word) >= _SHORTEST]
 
 
-def _joined_texts(text: str) -> Iterator[_JoinedText]:
-    """Yield `text` with literals joined, with all lines joined, and with lines joined in pairs.
+def _joined_texts(text: str, words: Set[str]) -> Iterator[tuple[_JoinedText, Sequence[Pattern]]]:
+    """Yield `text` with literals joined, with all lines joined, and in groups of two and three lines.
 
-    In pairs, because a key between two words would be one word with them if all lines were joined.
+    In groups, because a key between two words would be one word with them if all lines were joined. With each comes
+    what to search it for: the patterns of the words that are not among those of the text. Values of names are not
+    searched, as the name would get the value of the next line.
     """
-    if len(pieces := _LITERAL_SEPARATOR.split(text)) > 1:
-        yield _JoinedText(pieces)
-    if len(pieces := _LINE_SEPARATOR.split(text)) > 1:
-        yield _JoinedText(pieces)
-    if len(pieces) > 3:
-        yield _JoinedText(pieces, 0, 2)
-        yield _JoinedText(pieces, 1, 2)
+    for pieces in (_LITERAL_SEPARATOR.split(text), _lines(text)):
+        if len(pieces) > 1:
+            joined = _JoinedText(pieces)
+            yield joined, (among := present(word for word in _long_words(joined.text) if word not in words))
+    for lines in range(2, MAX_LINES + 1):
+        for first in range(lines) if len(pieces) > 3 and among else ():
+            yield _JoinedText(pieces, first, lines), among
 
 
-@lru_cache(maxsize=1)
-def _detectors() -> tuple[tuple[str, Detector], ...]:
-    from importlib import import_module
-
-    found = []
-    for module, name, marks in _PLUGINS:
-        plugin = getattr(import_module(f"detect_secrets.plugins.{module}"), name)()
-        found.append((str(plugin.secret_type), _guarded(marks, _detector(plugin))))
-    newer = [(kind, _guarded(mark, _whole_matches(re.compile(pattern)))) for kind, mark, pattern in _NEWER]
-    return (*found, *newer)
+def _lines(text: str) -> list[str]:
+    """Split a text into lines and what separates them, which may be quotes, signs of comments and backslashes, too."""
+    pieces = _LINE_SEPARATOR.split(text)
+    for index in range(0, len(pieces) - 1, 2):
+        if (line := pieces[index])[-1:] in _ENDS and (end := _LINE_END.search(line)):
+            pieces[index : index + 2] = line[: end.start()], end[0] + pieces[index + 1]
+    return pieces
 
 
-def _guarded(marks: str, detect: Detector) -> Detector:
-    """Return a search that runs only where the text in lower case contains one of `marks`."""
-    words = marks.split()
-    return lambda text, lowered: detect(text, lowered) if any(word in lowered for word in words) else ()
+def _decoded_parts(text: str, words: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield offsets and decoded text of each part of `text` that may be encoded."""
+    end = 0
+    for word in words:
+        start = text.index(word, end)
+        end = start + len(word)
+        for pattern, decode in _ENCODINGS:
+            for found in pattern.finditer(text, start, end):
+                wrapped = decode is _from_base64 and len(found[0]) >= _WRAPPED
+                tail = _LAST_LINE.match(text, found.end()) if wrapped else None
+                if decoded := decode(found[0] + (tail[1] if tail else "")):
+                    yield found.start(), (tail or found).end(), decoded
+    if sum(len(word) == 2 for word in text.split()) >= _SHORTEST:
+        yield from (
+            (*found.span(), _from_hexadecimal(found[0])) for found in _HEXADECIMAL.finditer(text) if " " in found[0]
+        )
 
 
-def _detector(plugin: Any) -> Detector:
-    """Return the search of a plugin, in linear time.
-
-    The plugin's patterns are used instead of its search, which returns only groups (of a GitHub token ``ghp``) and
-    takes quadratic time for JWTs and AWS keys.
-    """
-    match type(plugin).__name__:
-        case "AWSKeyDetector":
-            identifier = re.compile(plugin.denylist[0].pattern)
-            return lambda text, lowered: [*_aws_secrets(text, lowered), *map(re.Match.span, identifier.finditer(text))]
-        case "JwtTokenDetector":
-            return lambda text, _: _web_tokens(text, plugin)
-        case "NpmDetector":  # a token that is found by its name, without the name, so that YAML keeps its key
-            pattern = re.compile(plugin.denylist[0].pattern)
-            return lambda text, _: [found.span(1 if found[1] else 0) for found in pattern.finditer(text)]
-    return _whole_matches(*(re.compile(denied.pattern, denied.flags) for denied in plugin.denylist))
+def _from_base64(encoded: str) -> str:
+    """Return the text that base64 of either alphabet encodes, or nothing if its beginning is no text."""
+    standard = encoded.rstrip("=").replace("-", "+").replace("_", "/")
+    if not _PRINTABLE.match(binascii.a2b_base64(standard[:16])):
+        return ""
+    return binascii.a2b_base64(standard + "A" * (-len(standard) % 4)).decode("latin-1")
 
 
-def _whole_matches(*patterns: re.Pattern[str]) -> Detector:
-    return lambda text, _: [found.span() for pattern in patterns for found in pattern.finditer(text)]
+def _from_hexadecimal(encoded: str) -> str:
+    decoded = bytes.fromhex(encoded.removeprefix("0x").replace(":", " "))
+    return decoded.decode("latin-1") if _PRINTABLE.match(decoded) else ""
 
 
-def _aws_secrets(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """Yield the secret keys of AWS: first their 40 characters are searched, then the name before them."""
-    for match in _AWS_SECRET.finditer(text) if "aws" in lowered else ():
-        before = lowered[max(0, match.start() - 52) : match.start()]
-        if "aws" in before and _AWS_NAME.search(before):
-            yield match.span(1)
+def _unescaped(encoded: str) -> str:
+    text = html.unescape(unquote(encoded, errors="replace"))
+    text = _CODE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    return text.encode("utf-8", "replace").decode()
 
 
-def _web_tokens(text: str, plugin: Any) -> Iterator[tuple[int, int]]:
-    for run in _DOTTED.finditer(text):
-        for token in plugin.analyze_string(run[0]):
-            start = run.start() + run[0].find(token)
-            yield start, start + len(token)
-
+_ENCODINGS = ((_BASE64, _from_base64), (_HEXADECIMAL, _from_hexadecimal), (_ESCAPED, _unescaped))
 
 _MARKERS = ("PRIVATE KEY", "PuTTY-User-Key-File")
 """Every private key begins with text that contains one of these."""
@@ -328,9 +323,14 @@ def _private_key_spans(joined: _JoinedText, text: str) -> Iterator[tuple[int, in
         if index < len(ends) and ends[index][0] <= min(limit, body + _LONGEST):
             last = ends[index][1]
         else:
-            key_data = _BODY.match(text, body, limit)
-            last = key_data.end() if key_data else body
+            last = _key_end(text, body, limit)
         yield start, last
+
+
+def _key_end(text: str, position: int, limit: int) -> int:
+    """Return where the lines of key data at `position` end."""
+    body = _BODY.match(text, position, limit)
+    return body.end() if body else position
 
 
 def _is_key(joined: str, position: int, following: int) -> bool:

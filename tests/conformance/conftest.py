@@ -20,7 +20,7 @@ from kiwi_rag.stores.weaviate import WeaviateVectorStore
 from tests.conformance import documents as documents_
 from tests.conformance import items
 from tests.conformance.contents import KINDS, Kind
-from tests.qdrant_server import API_KEY, QdrantServer
+from tests.qdrant_server import API_KEY, LocalQdrant, QdrantServer
 from tests.sql.databases import database, template
 from tests.sql.documents import registry_of_documents
 from tests.supabase.reading import read_over_api
@@ -65,7 +65,7 @@ async def registry_documents(folder: Path) -> AsyncIterator[VectorStore]:
 
 @asynccontextmanager
 async def qdrant(folder: Path) -> AsyncIterator[VectorStore]:
-    store = QdrantVectorStore(QdrantConnection(str(folder / "qdrant")), "shared")
+    store = QdrantVectorStore(LocalQdrant(), "shared")
     yield store
     await store.close()
 
@@ -81,7 +81,7 @@ async def qdrant_server(folder: Path) -> AsyncIterator[VectorStore]:
 @asynccontextmanager
 async def qdrant_partition(folder: Path) -> AsyncIterator[VectorStore]:
     """A partition of a collection in which another one has documents, too."""
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     neighbour = QdrantVectorStore(connection, "one", partition="neighbour")
     texts = ["berth number 1 is free", "canary database restore"]
     await neighbour.put([KINDS["document"].entry(name, texts) for name in ("docs/a/File 01", "acme/deploy")])

@@ -19,10 +19,11 @@ from kiwi_rag.registry.pool import Connections
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+from kiwi_rag.stores.qdrant import QdrantVectorStore
 from kiwi_rag.stores.weaviate import WeaviateVectorStore
 from tests.conformance.documents import document, records_of
 from tests.conformance.items import query
+from tests.qdrant_server import LocalQdrant
 from tests.sql.documents import registry_of_documents
 from tests.weaviate_server import weaviate
 
@@ -52,14 +53,14 @@ async def registry(folder: Path) -> AsyncIterator[Open]:
 
 @asynccontextmanager
 async def qdrant(folder: Path) -> AsyncIterator[Open]:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     yield lambda name: QdrantVectorStore(connection, f"kiwi100-{name}")
     await connection.close()
 
 
 @asynccontextmanager
 async def qdrant_in_one_collection(folder: Path) -> AsyncIterator[Open]:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     yield lambda name: QdrantVectorStore(connection, "one", partition=name)
     await connection.close()
 
@@ -157,10 +158,3 @@ async def test_tasks_in_several_collections_at_once_stay_apart(opened: Open) -> 
     for (name, word), result in zip(names.items(), results, strict=True):
         assert all(text not in str(result) for text in {*names.values()} - {word}), name
         await opened(name).clear()
-
-
-async def test_only_a_store_with_one_collection_says_so(tmp_path: Path) -> None:
-    for name, store in STORES.items():
-        if name != "registry":  # as every store of a registry
-            async with store(tmp_path) as open_:
-                assert open_("harbour").capabilities.collections is (name != "qdrant-in-one-collection")

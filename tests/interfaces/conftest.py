@@ -23,8 +23,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from kiwi_rag import retry
-from kiwi_rag.embedding import endpoint
+from kiwi_rag import endpoint, retry
 from tests.embedding_server import EmbeddingServer
 from tests.interfaces import in_process
 from tests.interfaces.forked import NO_NETWORK, ForkedProcess
@@ -80,9 +79,9 @@ class Kiwi:
         """Start it with a stdin to write to."""
         return self.start(*arguments, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
-    def run(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
+    def run(self, *arguments: str, expect: int | None = 0, stdin: bytes = b"") -> subprocess.CompletedProcess:
         """Run a command to its end inside this process."""
-        return _expected(expect, arguments, *in_process.run(arguments, self.environment(), self.cwd))
+        return _expected(expect, arguments, *in_process.run(arguments, self.environment(), self.cwd, stdin))
 
     def run_process(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess:
         """Run a command to its end in a new Python."""

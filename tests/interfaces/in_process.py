@@ -37,11 +37,13 @@ _session, _tokenizer = onnx._session, onnx._tokenizer
 _ready = server._await_ready
 
 
-def run(arguments: tuple[str, ...], environment: Mapping[str, str], cwd: Path) -> tuple[int, str, str]:
-    """Run `kiwi` with `arguments`; return its exit code and what it wrote to stdout and stderr."""
+def run(
+    arguments: tuple[str, ...], environment: Mapping[str, str], cwd: Path, stdin: bytes = b""
+) -> tuple[int, str, str]:
+    """Run `kiwi` with `arguments`, and `stdin` to read; return its exit code and what it wrote to stdout and stderr."""
     assert _one_at_a_time.acquire(blocking=False), "a command runs in this process already: start a process instead"
     try:
-        with _as_a_process(arguments, environment, cwd) as (out, err):
+        with _as_a_process(arguments, environment, cwd, stdin) as (out, err):
             code = _in_a_thread(lambda: entry.main(None))
         return code, _text_of(out), _text_of(err)
     finally:
@@ -75,7 +77,7 @@ def _exit_code(main: Callable[[], None]) -> int:
 
 @contextmanager
 def _as_a_process(
-    arguments: tuple[str, ...], environment: Mapping[str, str], cwd: Path
+    arguments: tuple[str, ...], environment: Mapping[str, str], cwd: Path, stdin: bytes
 ) -> Iterator[tuple[io.TextIOWrapper, io.TextIOWrapper]]:
     """Give the block what a new process has, and take all of it back."""
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
@@ -86,7 +88,11 @@ def _as_a_process(
         stack.callback(os.umask, _umask())
         for place, name, value in (
             (sys, "argv", [str(Path(entry.__file__).parent / "cli/__main__.py"), *arguments]),
-            (sys, "stdin", stack.enter_context(Path(os.devnull).open())),
+            (
+                sys,
+                "stdin",
+                io.TextIOWrapper(io.BytesIO(stdin)) if stdin else stack.enter_context(Path(os.devnull).open()),
+            ),
             (sys, "stdout", out),
             (sys, "stderr", err),
             (socket.socket, "connect", closed_network.connect),

@@ -145,7 +145,23 @@ _LIBRARY = record(
     stats=_STATS,
 )
 
+_RECALLED = record(
+    integer="rank",
+    string="id session_id timestamp text",
+    thread_id=nullable(STRING),
+    number="score",
+    boolean="truncated",
+)
+_EXCERPT = record(string="text session_id", integer="tokens", number="score", strings="exchange_ids")
+_ABOUT: dict[str, Any] = {
+    "string": "query", "boolean": "complete", "close": nullable(BOOLEAN), "strings": "notices"
+}  # fmt: skip
+
 WHOLE = {
+    "remember_exchange": record(string="id pending", boolean="is_new", objects="redacted"),
+    "search_exchanges": record(**_ABOUT, hits={"type": "array", "items": _RECALLED}),
+    "get_relevant_context": record(**_ABOUT, integer="tokens", excerpts={"type": "array", "items": _EXCERPT}),
+    "forget": record(strings="forgotten"),
     "resolve-library-id": _LIBRARIES,
     "resolve_library_id": _LIBRARIES,
     "query-docs": _DOCS,

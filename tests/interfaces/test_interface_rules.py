@@ -113,7 +113,10 @@ vector_store:
   max_chunk_size: 1500
   preserve_sentence_boundaries: true
 """
-ACTING = ("context_results", "embedding_provider", "embedding_model", "embedding_dimensions")
+ACTING = (
+    "context_results", "search_context_window", "similarity_threshold", "dynamic_threshold", "retrieval_strategy",
+    "embedding_provider", "embedding_model", "embedding_dimensions",
+)  # fmt: skip
 
 
 def test_settings_that_would_have_no_effect_are_refused_by_name(kiwi: Kiwi):
@@ -129,8 +132,8 @@ def test_settings_that_would_have_no_effect_are_refused_by_name(kiwi: Kiwi):
     assert all(name in hint for name in ACTING)
     path.write_text("".join([lines[0], *(line for line in lines if line.strip().startswith(ACTING))]))
     settings = kiwi.json("config", "--resolved")
-    shown = {name: settings[name]["value"] for name in ("limit", "embedding_provider", "embedding_dimension")}
-    assert shown == {"limit": "5", "embedding_provider": "openai", "embedding_dimension": "1536"}
+    names = ("memory_results", "memory_floor", "embedding_provider", "embedding_dimension")
+    assert [settings[name]["value"] for name in names] == ["5", "0.7", "openai", "1536"]
 
 
 def test_a_projects_settings_are_held_to_the_same(ready: Kiwi):

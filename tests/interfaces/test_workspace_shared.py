@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.interfaces.conftest import Kiwi
+from tests.qdrant_server import QdrantServer
 from tests.stand_in import API_KEY
 from tests.weaviate_server import WeaviateServer
 
 STORES = ["qdrant", "registry"]
+
+
+@pytest.fixture
+def qdrant() -> Iterator[str]:
+    with QdrantServer() as server:
+        yield server.url
 
 
 @pytest.fixture(params=STORES)
@@ -18,7 +26,7 @@ def build(request: pytest.FixtureRequest, kiwi: Kiwi, tmp_path: Path) -> Kiwi:
     """A build with a key, and an empty shared index."""
     kiwi.extra |= {
         "KIWI_WORKSPACE_STORE": request.param,
-        "KIWI_QDRANT_URL": str(tmp_path / "qdrant"),
+        "KIWI_QDRANT_URL": request.getfixturevalue("qdrant") if request.param == "qdrant" else "",
         "KIWI_WORKSPACE_NAME": "harbour",
     }
     kiwi.run("keys", "new", "--principal", "ci@acme.example")

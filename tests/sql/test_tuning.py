@@ -439,23 +439,6 @@ def test_no_index_is_built_over_no_passages() -> None:
             assert indexes(connection) == set()
 
 
-def test_progress_is_a_phase_with_the_share_of_tuples_else_of_blocks(url: str) -> None:
-    rows_of_view = (
-        "(values (1, 'building index: loading', 64, 200, 0, 0), (1, 'building index: scanning', 0, 0, 1, 3),"
-        " (1, 'initializing', 0, 0, 0, 0), (2, 'another', 0, 0, 0, 0))"
-        " as p (pid, phase, tuples_done, tuples_total, blocks_done, blocks_total)"
-    )
-    view = "pg_catalog.pg_stat_progress_create_index"
-    with psycopg.connect(url, autocommit=True) as connection:
-        assert connection.execute(tuning._PROGRESS, [connection.info.backend_pid]).fetchall() == []
-        found = connection.execute(tuning._PROGRESS.replace(f"{view} as p", rows_of_view), [1]).fetchall()
-    assert [row[0] for row in found] == [
-        "building index: loading: 32%",
-        "building index: scanning: 33%",
-        "initializing",
-    ]
-
-
 def test_lists_grow_with_the_root_and_stay_within_memory() -> None:
     lists = [tuning.choose(n).lists for n in (10_000, 100_000, 1_000_000)]
     assert lists[0] == 400

@@ -58,6 +58,10 @@ FULL: dict[str, Any] = {
             },
         },
     },
+    "secrets": {
+        "detection": {"tried on": {"found": 0.95}, "kept apart": {"found": 0.9}},
+        "false_alarms": {"rate": 0.002},
+    },
     "million": {
         "stages": {
             "1000000": {
@@ -140,7 +144,7 @@ def test_the_results_page_holds_the_tables_and_every_scripts_figures() -> None:
     assert "| hybrid | 0.500 [0.400, 0.600] | 0.500 | 0.500 | 0.500 | 1.0 | 2.0 |" in page
     assert "Skipped: there is none." in page
     assert "## Seconds (1.0 minutes)" in page
-    assert page.count("```json") == 9
+    assert page.count("```json") == 10
 
 
 def test_a_script_that_failed_is_on_the_results_page() -> None:

@@ -23,6 +23,7 @@ OFFERED = [
     "workspace,documents",
     "items,workspace,documents",
     "items,library",
+    "items,memory",
 ]
 EVERY_TOOL = {tool.name for tool in load(",".join(TOOLSETS), allow_write=True).tools}
 
@@ -57,7 +58,7 @@ def test_the_early_answer_tells_what_the_server_does(text: str) -> None:
 def test_a_toolset_that_there_is_not_is_refused_with_those_that_there_are(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(text)
-    assert refused.value.hint == "choose from items, workspace, documents, library, answers"
+    assert refused.value.hint == "choose from items, workspace, documents, library, answers, memory"
 
 
 def test_the_default_list_of_tools_takes_at_most_8_kb() -> None:

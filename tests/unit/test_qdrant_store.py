@@ -8,7 +8,6 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from kiwi_rag.errors import (
     ConfigError,
     FingerprintMismatch,
     KiwiError,
-    StoreBusy,
     StoreCorrupt,
     StoreError,
     StoreRefused,
@@ -28,13 +26,13 @@ from kiwi_rag.errors import (
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, EmbeddingRecord, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores import payload, qdrant, qdrant_connection, qdrant_payload
+from kiwi_rag.stores import payload, qdrant
 from kiwi_rag.stores.base import NOT_FOUND_BY_VECTOR
 from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
 from tests.conformance.documents import document, records_of
 from tests.conformance.items import admission, query, records, unit_vector
 from tests.examples import size
-from tests.qdrant_server import API_KEY, Failure, QdrantServer, Seen
+from tests.qdrant_server import API_KEY, Failure, LocalQdrant, QdrantServer, Seen
 
 OLD = ["zebra one", "zebra two", "zebra three"]
 NEW = ["giraffe one", "giraffe two"]
@@ -58,6 +56,12 @@ async def seen_by_a_reader(store: QdrantVectorStore) -> tuple[int, int, list[str
     found = await store.search(query("zebra giraffe", await store.statistics(query_terms("zebra giraffe"))))
     assert not found.refused
     return counted.items, counted.passages, sorted(c.passage.text for c in found.items)
+
+
+def impatient(store: QdrantVectorStore, seconds: float = 0) -> QdrantVectorStore:
+    """The store, which takes writes for broken off that began so many seconds ago."""
+    store.broken_off_seconds = seconds
+    return store
 
 
 Call = Callable[[], Awaitable[Any]]
@@ -94,11 +98,11 @@ def breaking(monkeypatch: pytest.MonkeyPatch, at: int, *, after: bool) -> None:
     around(monkeypatch, "batch_update_points", broken)
 
 
-class Yielding(QdrantConnection):
+class Yielding(LocalQdrant):
     """Local mode that lets others go first before each request, so that writers meet everywhere."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__(":memory:")
+        super().__init__()
         self._random = random.Random(seed)
 
     async def call(self, method: str, *arguments: Any, **options: Any) -> Any:
@@ -112,9 +116,9 @@ class Yielding(QdrantConnection):
 async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_one_sweeps(
     at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
-    connection = QdrantConnection(":memory:")
-    store = QdrantVectorStore(connection, "shared", staged_seconds=0)
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
+    connection = LocalQdrant()
+    store = impatient(QdrantVectorStore(connection, "shared"), 0)
     await store.put([batch(OLD)])
     with monkeypatch.context() as broken:
         breaking(broken, at, after=after)
@@ -123,7 +127,7 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
     assert await seen_by_a_reader(store) in [(1, 3, sorted(OLD)), (1, 2, sorted(NEW))]
     assert (await store.similar_terms(["zebrq", "girafef"])).keys() == {"zebrq", "girafef"}
 
-    await QdrantVectorStore(connection, "shared", staged_seconds=0).put([batch(["other"], path="acme/other")])
+    await impatient(QdrantVectorStore(connection, "shared"), 0).put([batch(["other"], path="acme/other")])
     assert (await store.status()).problems == ()
     await store.put([batch(NEW)])
     assert await seen_by_a_reader(store) == (2, 3, sorted([*NEW, "other"]))
@@ -138,8 +142,8 @@ async def every_point(connection: QdrantConnection) -> list[Any]:
 
 
 async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
-    store = QdrantVectorStore(QdrantConnection(":memory:"), "shared", staged_seconds=0)
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
+    store = impatient(QdrantVectorStore(LocalQdrant(), "shared"), 0)
     await store.put([batch(["other"], path="acme/other")])
     with monkeypatch.context() as broken, pytest.raises(Broken):
         breaking(broken, 1, after=True)
@@ -154,15 +158,15 @@ async def test_what_a_broken_writer_of_a_new_item_left_is_nothing(monkeypatch: p
     await store.close()
 
 
-@pytest.mark.parametrize("staged_seconds", [qdrant.STAGED_SECONDS, 0])
+@pytest.mark.parametrize("staged_seconds", [120, 0])
 @pytest.mark.parametrize("seed", range(size(12)))
 async def test_writers_that_meet_everywhere_leave_every_document_whole(
     seed: int, staged_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
-    monkeypatch.setattr(qdrant, "_TRIES", 100)
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
+    monkeypatch.setattr(QdrantVectorStore, "tries", 100)
     connection = Yielding(seed)
-    stores = [QdrantVectorStore(connection, "shared", staged_seconds=staged_seconds) for _ in range(3)]
+    stores = [impatient(QdrantVectorStore(connection, "shared"), staged_seconds) for _ in range(3)]
     wanted = {f"acme/own-{n}": f"own {n}" for n in range(3)}
 
     async def write(number: int) -> None:
@@ -195,9 +199,9 @@ async def test_writers_that_meet_everywhere_leave_every_document_whole(
 
 
 async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qdrant, "_PASSAGES_AT_ONCE", 1)
-    connection = QdrantConnection(":memory:")
-    slow, other = (QdrantVectorStore(connection, "shared", staged_seconds=s) for s in (1000, 0))
+    monkeypatch.setattr(QdrantVectorStore, "passages_at_once", 1)
+    connection = LocalQdrant()
+    slow, other = (impatient(QdrantVectorStore(connection, "shared"), s) for s in (1000, 0))
     await other.put([batch(NEW)])
     held, number = asyncio.Event(), 0
 
@@ -223,7 +227,7 @@ async def test_a_slow_writer_whose_leavings_were_swept_writes_again(monkeypatch:
 
 
 async def test_a_search_that_a_writer_overtakes_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     overtaken = False
@@ -366,7 +370,8 @@ async def test_what_may_pass_is_tried_again(failure: Failure) -> None:
 
 async def test_a_server_that_does_not_answer_in_time_is_unreachable() -> None:
     with QdrantServer() as server:
-        connection = QdrantConnection(server.url, seconds=1)
+        connection = QdrantConnection(server.url)
+        connection.seconds = 1
         store = QdrantVectorStore(connection, "shared")
         assert await store.list(Filters()) == []
         server.before = lambda seen: time.sleep(1.5)
@@ -389,7 +394,8 @@ async def test_an_old_server_and_another_one_are_told_at_once(version: str, said
 
 
 @pytest.mark.parametrize(
-    "url", ["http://qdrant.example:6333", "https://user:secret@host", "https://", "http://[::1", "https://h:99999"]
+    "url",
+    ["folder", "http://qdrant.example:6333", "https://user:secret@host", "https://", "http://[::1", "https://h:99999"],
 )
 def test_a_key_goes_over_tls_or_to_this_machine(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -404,21 +410,16 @@ def test_keys_that_cannot_be_are_refused() -> None:
         QdrantConnection("https://qdrant.example", "two words")
 
 
-async def test_a_folder_has_one_process_and_keeps_what_was_written(tmp_path: Path) -> None:
-    store = QdrantVectorStore(QdrantConnection(str(tmp_path / "q")), "shared")
+async def test_a_collection_is_of_one_model() -> None:
+    store = QdrantVectorStore(LocalQdrant(), "shared")
     await store.put([batch(OLD)])
-    second = QdrantVectorStore(QdrantConnection(str(tmp_path / "q")), "shared")
-    with pytest.raises(StoreBusy, match="another process"):
-        await second.statistics([])
-    await store.close()
-    assert await seen_by_a_reader(second) == (1, 3, sorted(OLD))
     with pytest.raises(FingerprintMismatch, match="other/1"):
-        await second.put([records_of(document("acme/two", ["two"]), fingerprint="other/1/384/mean/256")])
-    await second.close()
+        await store.put([records_of(document("acme/two", ["two"]), fingerprint="other/1/384/mean/256")])
+    await store.close()
 
 
 async def test_a_collection_that_kiwi_did_not_make_is_left_alone() -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     plain = {"dense": models.VectorParams(size=384, distance=models.Distance.COSINE)}
     await connection.call("create_collection", "theirs", plain)
     store = QdrantVectorStore(connection, "theirs")
@@ -430,7 +431,7 @@ async def test_a_collection_that_kiwi_did_not_make_is_left_alone() -> None:
 
 
 async def test_nothing_is_made_by_reading() -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     assert await store.list(Filters()) == []
     assert not await store.delete(REF)
@@ -465,7 +466,7 @@ DAMAGE: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", DAMAGE)
 async def test_what_cannot_be_read_is_refused_and_spoils_nothing_else(name: str) -> None:
     kind, changed = DAMAGE[name]
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     await store.put([batch(["a zebra elsewhere"], path="beta/sound")])
@@ -490,7 +491,7 @@ async def damage(connection: QdrantConnection, kind: str, changed: dict[str, Any
 
 
 async def test_a_document_that_cannot_be_read_is_listed_with_its_problem() -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     await damage(connection, "head", {"envelope": {"payloadType": "x"}})
@@ -503,7 +504,7 @@ async def test_a_document_that_cannot_be_read_is_listed_with_its_problem() -> No
 
 
 async def test_missing_passages_are_reported_and_written_again() -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     (head,) = await connection.call("retrieve", "shared", [payload.head_id(REF.item_id)])
@@ -517,7 +518,7 @@ async def test_missing_passages_are_reported_and_written_again() -> None:
 
 
 async def test_points_of_somebody_else_are_no_hits() -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     vector = {"dense": unit_vector(0).tolist()}
@@ -536,7 +537,7 @@ async def test_points_of_somebody_else_are_no_hits() -> None:
 
 
 async def test_a_head_that_was_not_requested_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     await store.put([batch(["other"], path="acme/other")])
@@ -555,11 +556,11 @@ async def test_a_head_that_was_not_requested_is_refused(monkeypatch: pytest.Monk
 
 async def test_passages_under_no_head_are_no_hits() -> None:
     """A forged passage under the right id of a generation that no head names, and one of a path without a head."""
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     for path in ("acme/deploy", "acme/ghost"):
-        (point, *_) = qdrant_payload.passage_points(batch(["zebra forged"]), 9, "9-forged")
+        (point, *_) = qdrant.passage_points(batch(["zebra forged"]), payload.DocumentHead(path, 9, "9-forged"))
         point.payload |= {"kind": "passage", "item_id": path}
         point.id = payload.passage_id(path, "9-forged", 0)
         await connection.call("upsert", "shared", [point])
@@ -572,8 +573,8 @@ async def test_passages_under_no_head_are_no_hits() -> None:
 async def test_the_words_leg_is_qdrants_own_order() -> None:
     """Rare words count more than common ones (IDF), repeated ones more than single ones, long passages less."""
     with QdrantServer() as server:
-        for location in (":memory:", server.url):
-            store = QdrantVectorStore(QdrantConnection(location), "shared")
+        for connection in (LocalQdrant(), QdrantConnection(server.url)):
+            store = QdrantVectorStore(connection, "shared")
             for n in range(6):
                 await store.put([batch([f"deploy the queue number {n}"], path=f"acme/common-{n}")])
             long = " ".join(["canary", *["filler"] * 60])
@@ -587,7 +588,7 @@ async def test_the_words_leg_is_qdrants_own_order() -> None:
 
 
 async def test_a_passage_has_the_scores_of_the_legs_that_found_it() -> None:
-    store = QdrantVectorStore(QdrantConnection(":memory:"), "shared")
+    store = QdrantVectorStore(LocalQdrant(), "shared")
     await store.put([batch(OLD)])  # vectors 9, 10, 11
     await store.put([records_of(document("acme/other", ["giraffe"]), seed=500)])
     asked = query("giraffe", await store.statistics(query_terms("giraffe")), seed=9, depth=1)
@@ -633,7 +634,7 @@ PATHS = {
     ids=str,
 )
 async def test_documents_are_found_by_what_they_are_and_where_they_stand(filters: Filters, count: int) -> None:
-    store = QdrantVectorStore(QdrantConnection(":memory:"), "shared")
+    store = QdrantVectorStore(LocalQdrant(), "shared")
     for path, labels in PATHS.items():
         await store.put([records_of(document(path, [f"the queue of {path}", "more of it"], labels=labels))])
     found = (await store.search(query("queue", await store.statistics(query_terms("queue")), filters=filters))).items
@@ -662,7 +663,7 @@ async def test_every_key_that_is_asked_for_has_an_index() -> None:
     with QdrantServer() as server:
         store = QdrantVectorStore(QdrantConnection(server.url), "shared")
         await store.put([batch(OLD)])
-        assert server.collections["shared"].indexes == qdrant_connection.INDEXES
+        assert server.collections["shared"].indexes == qdrant.INDEXES
         del server.collections["shared"].indexes["service"]
         assert (await store.status()).problems == ("payload indexes are missing: service",)
         with pytest.raises(StoreError, match="service"):
@@ -673,7 +674,7 @@ async def test_every_key_that_is_asked_for_has_an_index() -> None:
 
 
 async def test_an_item_is_refused_and_never_there() -> None:
-    store = QdrantVectorStore(QdrantConnection(":memory:"), "shared")
+    store = QdrantVectorStore(LocalQdrant(), "shared")
     await store.put([batch(OLD)])
     with pytest.raises(UsageError, match="not a document"):
         await store.put([batch(["other"], path="acme/other"), records(admission("acme/one"))])
@@ -693,7 +694,7 @@ async def test_a_key_of_one_collection_is_enough_once_the_collection_is_there() 
     with QdrantServer() as server:
         connection = QdrantConnection(server.url)
         await QdrantVectorStore(connection, "one", partition="harbour").put([batch(OLD)])
-        assert server.collections["one"].indexes == {**qdrant_connection.INDEXES, "partition": "keyword"}
+        assert server.collections["one"].indexes == {**qdrant.INDEXES, "partition": "keyword"}
         (index,) = (seen.body for seen in server.seen if (seen.body or {}).get("field_name") == "partition")
         assert index["field_schema"] == {"type": "keyword", "is_tenant": True}
         assert not any("idf" in str(vector) for vector in server.collections["one"].wanted.sparse_vectors.values())
@@ -742,7 +743,7 @@ async def test_every_request_for_points_names_the_partition() -> None:
 
 
 async def test_a_collection_holds_partitions_or_one_index_and_not_both() -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     whole, part = QdrantVectorStore(connection, "a"), QdrantVectorStore(connection, "b", partition="quay")
     await whole.put([batch(OLD)])
     await part.put([batch(OLD)])
@@ -756,7 +757,7 @@ async def test_a_collection_holds_partitions_or_one_index_and_not_both() -> None
 
 
 async def test_a_cleared_collection_may_be_of_another_model() -> None:
-    connection = QdrantConnection(":memory:")
+    connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.clear()
     await store.put([batch(OLD)])

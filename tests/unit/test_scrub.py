@@ -85,7 +85,7 @@ def test_an_example_of_a_makers_documentation_stays():
 
 
 def test_thousands_of_credentials_take_seconds():
-    text = "\n".join("ghp_" + str(n).zfill(36) for n in range(20_000))
+    text = "\n".join("ghp_" + BODY[6:] + str(n).zfill(6) for n in range(20_000))
     started = time.process_time()
     clean, found = without_secrets(text, "a.txt")
     assert clean.rstrip("\n") == "\n".join([REDACTED] * (secrets.MAX_MATCHES + 1))

@@ -12,9 +12,10 @@ import pytest
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Candidates, CollectionStatistics, ItemScores, SearchQuery
 from kiwi_rag.search.verify import check_candidates
-from kiwi_rag.stores.qdrant import QdrantConnection, QdrantVectorStore
+from kiwi_rag.stores.qdrant import QdrantVectorStore
 from tests.conformance.documents import document, records_of
 from tests.conformance.items import query
+from tests.qdrant_server import LocalQdrant
 from tests.workspaces import Yard
 
 
@@ -24,7 +25,7 @@ class QdrantYard(Yard):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.shared = QdrantVectorStore(QdrantConnection(":memory:"), "kiwi100-yard")
+        self.shared = QdrantVectorStore(LocalQdrant(), "kiwi100-yard")
 
     @property
     def tier(self) -> Any:
@@ -67,7 +68,7 @@ async def test_alpha_weighs_the_ranks_where_it_is_given(yard: QdrantYard) -> Non
 
 
 async def test_scores_that_are_an_order_have_no_highest_and_are_numbers_all_the_same() -> None:
-    store = QdrantVectorStore(QdrantConnection(":memory:"), "shared")
+    store = QdrantVectorStore(LocalQdrant(), "shared")
     await store.put([records_of(document("acme/one", ["zebra"]))])
     asked = query("zebra", CollectionStatistics(1000, 1000, {"zebra": 1000}, 1000))  # in every passage: worth nothing
     found = await store.search(asked)

@@ -77,12 +77,15 @@ def test_an_index_on_a_server_needs_its_address(services: Services, store: str) 
 
 
 def test_a_workspace_is_a_partition_of_the_one_collection_that_is_set(services: Services) -> None:
-    environment = {"KIWI_WORKSPACE_STORE": "qdrant", "KIWI_QDRANT_URL": ":memory:", "KIWI_WORKSPACE_NAME": "harbour"}
+    environment = {
+        "KIWI_WORKSPACE_STORE": "qdrant",
+        "KIWI_QDRANT_URL": "http://localhost",
+        "KIWI_WORKSPACE_NAME": "harbour",
+    }
     for one, (name, partition) in {"": ("kiwi100-harbour", ""), "team": ("team", "harbour")}.items():
         variables = {"HOME": str(services.cwd.parent), **environment, "KIWI_QDRANT_COLLECTION": one}
         store = Workspace(Services.open(variables, services.cwd)).tier.store
-        assert (store._collection.name, store._collection.partition) == (name, partition)
-        assert store.capabilities.collections is not bool(partition)
+        assert (store._name, store._partition) == (name, partition)
 
 
 def test_both_hosts_of_weaviate_need_consent(services: Services) -> None:

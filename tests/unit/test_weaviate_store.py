@@ -62,8 +62,8 @@ def server(shared_server: WeaviateServer) -> WeaviateServer:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WRITING", "STARTING"):
-        monkeypatch.setattr(weaviate_connection, name, (0.01, 0.01))
+    monkeypatch.setattr(weaviate, "WRITING", (0.01, 0.01))
+    monkeypatch.setattr(WeaviateVectorStore, "starting", (0.01, 0.01))
 
 
 def connect(server: WeaviateServer, **options: Any) -> WeaviateConnection:
@@ -159,6 +159,12 @@ async def test_objects_hold_what_other_readers_look_for(server: WeaviateServer) 
     await store.close()
 
 
+def impatient(store: WeaviateVectorStore, seconds: float = 0) -> WeaviateVectorStore:
+    """The store, which takes writes for broken off that began so many seconds ago."""
+    store.broken_off_seconds = seconds
+    return store
+
+
 class Broken(Exception):
     """The writer's process ended here."""
 
@@ -167,13 +173,13 @@ def around(
     monkeypatch: pytest.MonkeyPatch, store: WeaviateVectorStore, wrapper: Callable[[Callable[[], Awaitable[Any]]], Any]
 ) -> None:
     """Run `wrapper` in place of every write of a store; it is given the call to make."""
-    for name in ("upsert", "delete"):
-        call = getattr(store._collection, name)
+    for name in ("_upsert", "_remove"):
+        call = getattr(store, name)
 
         async def wrapped(*arguments: Any, call: Any = call) -> Any:
             return await wrapper(lambda: call(*arguments))
 
-        monkeypatch.setattr(store._collection, name, wrapped)
+        monkeypatch.setattr(store, name, wrapped)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -181,9 +187,9 @@ def around(
 async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_one_sweeps(
     server: WeaviateServer, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weaviate, "_PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr(WeaviateVectorStore, "passages_at_once", 1)
     connection = connect(server)
-    store, other = (WeaviateVectorStore(connection, "shared", noted_seconds=0) for _ in range(2))
+    store, other = (impatient(WeaviateVectorStore(connection, "shared"), 0) for _ in range(2))
     await other.put([batch(OLD)])
     number = 0
 
@@ -211,15 +217,15 @@ async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_o
     await connection.close()
 
 
-@pytest.mark.parametrize("noted_seconds", [weaviate.NOTED_SECONDS, 0])
+@pytest.mark.parametrize("noted_seconds", [120, 0])
 @pytest.mark.parametrize("seed", range(size(8)))
 async def test_writers_that_meet_everywhere_leave_every_document_whole(
     server: WeaviateServer, seed: int, noted_seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 0 seconds writers take each other for broken off, and remove what others are about to publish."""
-    monkeypatch.setattr(weaviate, "_TRIES", 100)
+    monkeypatch.setattr(WeaviateVectorStore, "tries", 100)
     connection, chosen = connect(server), random.Random(seed)
-    stores = [WeaviateVectorStore(connection, "shared", noted_seconds=noted_seconds) for _ in range(3)]
+    stores = [impatient(WeaviateVectorStore(connection, "shared"), noted_seconds) for _ in range(3)]
 
     async def yielding(write: Callable[[], Awaitable[Any]]) -> None:
         for _ in range(chosen.randrange(5)):
@@ -301,8 +307,8 @@ async def test_of_two_writers_the_later_head_counts_and_the_first_does_not_write
 async def test_a_long_list_is_read_page_by_page_and_a_long_document_in_groups(
     server: WeaviateServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weaviate, "_PAGE", 2)
-    monkeypatch.setattr(weaviate, "_PASSAGES_AT_ONCE", 3)
+    monkeypatch.setattr(WeaviateVectorStore, "page", 2)
+    monkeypatch.setattr(WeaviateVectorStore, "passages_at_once", 3)
     store = WeaviateVectorStore(connect(server), "shared")
     await store.put([batch([f"text {n}" for n in range(2)], path=f"acme/{name}") for name in "abcd"])
     listed = [one.ref.item_id for one in await store.list(Filters())]
@@ -345,7 +351,9 @@ async def test_a_closed_grpc_port_is_named_at_once(server: WeaviateServer) -> No
 
 
 async def test_a_server_that_fails_or_hangs_over_grpc_gives_no_empty_answer(server: WeaviateServer) -> None:
-    store = WeaviateVectorStore(connect(server, seconds=0.3), "shared")
+    connection = connect(server)
+    connection.seconds = 0.3
+    store = WeaviateVectorStore(connection, "shared")
     await store.put([batch(OLD)])
     status = grpc.StatusCode
     cases = [(status.UNAVAILABLE, StoreUnreachable), (status.DEADLINE_EXCEEDED, StoreUnreachable),
@@ -476,7 +484,7 @@ async def test_passages_under_no_head_are_no_hits(server: WeaviateServer) -> Non
     passage = next(one for one in of.objects.values() if one.properties["kind"] == "passage")
     of.put(Stored("00000000-0000-0000-0000-000000000000", dict(passage.properties), passage.vectors))
     forged = weaviate_schema.passage_objects(batch(["zebra forged"]), payload.DocumentHead("acme/deploy", 9, "9-x"), "")
-    await store._collection.upsert(forged)
+    await store._upsert(forged)
     statistics = await store.statistics(query_terms("zebra"))
     found = await store.search(query("zebra", statistics, depth=2))
     assert {c.passage.text for c in found.items} < set(OLD)
@@ -497,7 +505,7 @@ async def test_a_passage_has_the_scores_of_the_legs_that_found_it(server: Weavia
     assert (found[OLD[0]].cosine, found[OLD[0]].bm25) == (pytest.approx(1, abs=1e-5), 0)
     assert found["giraffe"].cosine == NOT_FOUND_BY_VECTOR
     assert found["giraffe"].bm25 > 0
-    assert not store.capabilities.scores and store.capabilities.collections
+    assert not store.capabilities.scores
     await store.close()
 
 

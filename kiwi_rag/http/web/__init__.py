@@ -25,6 +25,7 @@ from kiwi_rag.http.api import error_response, record
 from kiwi_rag.http.web.home import Home
 from kiwi_rag.http.web.index_runs import Indexing
 from kiwi_rag.http.web.item import Items
+from kiwi_rag.http.web.memory import Memories
 from kiwi_rag.http.web.page import STATIC, Done, Form, Notes, Page, PageGroup, Unconfirmed, read_form, render_part
 from kiwi_rag.http.web.registry import Registry
 from kiwi_rag.http.web.search import Search
@@ -32,7 +33,7 @@ from kiwi_rag.http.web.stores import Stores
 from kiwi_rag.http.web.workspaces import Sources, Workspaces
 from kiwi_rag.mcp.context import ServerContext
 
-GROUPS: tuple[type[PageGroup], ...] = (Home, Items, Registry, Search, Stores, Indexing, Sources)
+GROUPS: tuple[type[PageGroup], ...] = (Home, Items, Registry, Search, Stores, Indexing, Sources, Memories)
 """The groups whose pages are served; a new group is added here."""
 _Answer = Callable[[Request], Awaitable[Response]]
 _UNRECORDED = "The audit record of this form could not be written. Look whether the form was carried out."

@@ -323,7 +323,7 @@ def _shown(
     page = agents.documents_page if hit.ref.item_type is ItemType.DOCUMENT else agents.hits_page
     return {
         "key": (hit.address, hit.passage.ordinal), "ref": str(hit.ref), "place": hits.place(hit),
-        "lines": excerpt(hit.passage.text, terms, SNIPPET_COLUMNS, _mark, hits.titles_of(hit)),
+        "lines": excerpt(hit.passage.text, terms, SNIPPET_COLUMNS, mark, hits.titles_of(hit)),
         "editor": editor_address(root, hit.path, hit.passage.start_line),
         "context": page(alone, 0, 1, _CONTEXT_TOKENS).text,  # as an agent gets it
         "similar": replace(form, query=hit.passage.text[:_SIMILAR], kind="", filters={}).address(),
@@ -331,7 +331,8 @@ def _shown(
     }  # fmt: skip
 
 
-def _mark(text: str, role: str) -> str:
+def mark(text: str, role: str) -> str:
+    """Return a text with a role as `excerpt` wants it: a match between the marks that `marked` reads."""
     return f"{MARK_BEGIN}{text}{MARK_END}" if role == "match" else text
 
 

@@ -183,10 +183,11 @@ class ExchangeTable:
             for name, count, first, last, threads in rows
         ]
 
-    def count(self) -> int:
-        """Return how many exchanges there are."""
+    def count(self, selection: Selection | None = None) -> int:
+        """Return how many exchanges there are, or how many a selection names."""
+        where, parameters = (f" WHERE {_SELECTED}", selection.parameters()) if selection else ("", {})
         with self._using() as connection:
-            return int(connection.execute("SELECT count(*) FROM exchanges").fetchone()[0])
+            return int(connection.execute(f"SELECT count(*) FROM exchanges{where}", parameters).fetchone()[0])  # noqa: S608
 
     def versions(self) -> Sequence[tuple[str, int, int]]:
         """Return the path of each exchange, its size in bytes, and a number that no other version of it has."""

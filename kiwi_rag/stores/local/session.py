@@ -5,12 +5,14 @@ The schema is made by numbered steps, and ``PRAGMA user_version`` is the number 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.storage.atomic import make_derived_folder, new_file
@@ -21,6 +23,8 @@ from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 REPAIR_HINT = "kiwi doctor --repair"
 Lane = Literal["read", "write", "audit"]
 _FileIdentity = tuple[int, int] | None
+_Result = TypeVar("_Result")
+_Waiting = tuple[Callable[[sqlite3.Connection], Any], asyncio.Future[Any]]
 
 # Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
 # have no trigger: with ``trusted_schema = OFF`` one may not touch a virtual table.
@@ -229,6 +233,53 @@ class CatalogSession:
                 migrate(connection)
                 set_meta(connection, "catalog_id", self._ownership.claim())
             draft.replace(self.path)
+
+
+class SharedReads:
+    """Functions that read a catalog; those that wait share a worker thread and a transaction, which `reading` opens.
+
+    A search reads items one by one, which each took less time than to hand it to a thread and back. A function sees
+    all that was committed before it was passed in: no other joins a transaction that has begun. What may take long has
+    a thread of its own.
+    """
+
+    def __init__(self, reading: Callable[[], AbstractContextManager[sqlite3.Connection]]) -> None:
+        self._reading = reading
+        self._waiting: list[_Waiting] = []
+        self._reader: asyncio.Task[None] | None = None
+
+    async def run(self, function: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Return what `function` returns for a connection."""
+        done: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((function, done))
+        if self._reader is None or self._reader.done():
+            self._reader = asyncio.create_task(self._read_waiting())
+        return await done
+
+    async def _read_waiting(self) -> None:
+        while batch := [one for one in self._waiting if not one[1].done()]:
+            self._waiting = []
+            try:
+                finished = await asyncio.to_thread(self._run_together, batch)
+            except BaseException:  # the loop or its threads end
+                for _, done in (*batch, *self._waiting):
+                    done.cancel()
+                raise
+            for (_, done), finish in zip(batch, finished, strict=True):
+                if not done.done():  # its caller has not gone
+                    finish()
+
+    def _run_together(self, batch: Sequence[_Waiting]) -> Sequence[Callable[[], None]]:
+        """Return what finishes each future, to be called in its loop; after an error another transaction begins."""
+        finished: list[Callable[[], None]] = []
+        while len(finished) < len(batch):
+            try:
+                with self._reading() as connection:
+                    for function, done in batch[len(finished) :]:
+                        finished.append(partial(done.set_result, function(connection)))
+            except Exception as error:  # noqa: BLE001  # the future raises it
+                finished += [partial(done.set_exception, error) for _, done in batch[len(finished) :][:1]]
+        return finished
 
 
 def migrate(connection: sqlite3.Connection, steps: tuple[str, ...] = STEPS) -> None:

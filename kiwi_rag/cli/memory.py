@@ -1,0 +1,398 @@
+"""``kiwi memory``: add, import, search, read, forget and export the exchanges of a conversation memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from kiwi_rag import render
+from kiwi_rag.cli.session import DONE, PARTLY, TIME, YES, Command, Group, Session, confirm, option
+from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable, UsageError
+from kiwi_rag.services import Services
+from kiwi_rag.system import process_deadline
+
+if TYPE_CHECKING:
+    from kiwi_rag.services.memory import Memory
+    from kiwi_rag.sources.memory.exchanges import Selection
+
+# The hooks of an AI client run `kiwi memory hook` after each answer, so functions import what only they need.
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_MAX_INPUT = 16 << 20
+_USER = click.Option(["--user", "of_user"], is_flag=True, help="The user's memory, also in a project.")
+SESSION = option("--session", "session_id", default="", help="Only exchanges of this session.")
+THREAD = option("--thread", "thread_id", default="", help="Only exchanges of this thread.")
+LISTED = 10
+"""Number of exchanges that a question shows before it is answered, and of lines that an import could not read."""
+
+
+class _MemoryCommand(Command):
+    """A command whose coroutine function gets the session, the open services and the memory that is meant."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.params.append(_USER)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Call the function with the parameters."""
+        session, parameters = ctx.ensure_object(Session), dict(ctx.params)
+        of_user = parameters.pop("of_user")
+
+        async def opened(app: Services) -> Any:
+            from kiwi_rag.services.memory import Memory
+
+            async with Memory(app, of_user=of_user) as memory:
+                return await self.callback(session, app, memory, **parameters)
+
+        return session.run(opened)
+
+
+class _MemoryGroup(Group):
+    command_class = _MemoryCommand
+
+
+@click.group(cls=_MemoryGroup, epilog='Example: kiwi memory import, then kiwi memory search "the old queue"')
+def memory() -> None:
+    """Remember conversations verbatim, find what was said, and forget it for good.
+
+    A project has a memory of its own; outside of a project, and with --user, it is that of the user. Both are on this
+    machine, and no other user's.
+    """
+
+
+_ADD_EXAMPLES = """\b
+Example: kiwi memory add exchange.json
+         kiwi memory add --session s1 --user-message-file question.txt --assistant-message-file answer.txt
+JSON has the fields session_id, user_message and assistant_message, and may have id, timestamp, thread_id,
+prior_exchange_ids, thread_session_id, thread_continuation_seq and metadata. Without FILE it is read from stdin.
+"""
+
+
+@memory.command(epilog=_ADD_EXAMPLES)
+@click.argument("file", type=click.File("rb"), default="-")
+@option("--session", "session_id", default="", help="Session of the exchange.")
+@option("--thread", "thread_id", default="", help="Thread of the exchange.")
+@option("--user-message-file", type=_FILE, help="What the user said, in place of JSON.")
+@option("--assistant-message-file", type=_FILE, help="What the assistant answered, in place of JSON.")
+async def add(
+    session: Session, _app: Services, memory: Memory, file: BinaryIO, user_message_file: Path | None,
+    assistant_message_file: Path | None, **ids: str,
+) -> None:  # fmt: skip
+    """Add one exchange, which is on the disk when its id is printed.
+
+    Credentials, hidden instructions and invisible characters are taken out before anything is stored. Its text is no
+    argument, because other users see the arguments of a process.
+    """
+    from kiwi_rag.usecases.memory import added_json, new_exchange
+
+    files = {"user_message": user_message_file, "assistant_message": assistant_message_file}
+    given = {name: _read_text(path) for name, path in files.items() if path} or _read_json(file)
+    added = await memory.add(new_exchange({**given, **{name: one for name, one in ids.items() if one}}))
+    outcome = "added" if added.is_new else "unchanged"
+    session.print_data(added_json(added), [f"{outcome}  {render.safe(added.exchange.id)}"])
+    for finding in added.findings:
+        session.notify(f"taken out: {finding.code}: {finding.message}")
+    if added.pending:
+        session.notify(f"it is stored, but not found yet: {added.pending}")
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceUnreadable(f"{path} cannot be read as UTF-8: {error}") from error
+
+
+def _read_json(file: BinaryIO) -> dict[str, Any]:
+    if file.isatty():
+        raise UsageError("there is no exchange to add", hint="kiwi memory add --help")
+    data = file.read(_MAX_INPUT + 1)
+    if len(data) > _MAX_INPUT:
+        raise UsageError(f"the exchange is over {_MAX_INPUT >> 20} MB", hint="an exchange has up to 1 MiB")
+    try:
+        return dict(json.loads(data))
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"the exchange is not a JSON object: {str(error)[:200]}"
+        raise UsageError(message, hint="kiwi memory add --help") from error
+
+
+_IMPORT_EXAMPLES = """\b
+Example: kiwi memory import                        transcripts of this project, as far as they are new
+         kiwi memory import memory.jsonl           an export, or a transcript
+         kiwi memory import --user --all-projects  all transcripts into the user's memory
+"""
+
+
+@memory.command("import", epilog=_IMPORT_EXAMPLES)
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, exists=True))
+@option("--client", choices=("claude", "codex", "all"), default="all", help="Whose transcripts are looked for.")
+@option("--all-projects", is_flag=True, help="Transcripts of all projects, not only of this one.")
+async def import_(
+    session: Session, _app: Services, memory: Memory, paths: tuple[Path, ...], client: str, all_projects: bool
+) -> int:
+    """Add the exchanges of Claude Code's and Codex's transcripts, or of the files that are named.
+
+    Only what is new since the last import is read. Exit code 3: some could not be read, or were refused.
+    """
+    from kiwi_rag.render.memory import import_lines
+    from kiwi_rag.sources.memory.transcript_formats import FORMATS
+    from kiwi_rag.usecases.memory_import import find_sources, import_exchanges, import_transcripts
+
+    if all_projects and not memory.is_of_user:
+        raise UsageError("the memory of a project has no other project's conversations", hint="add --user")
+    project = None if all_projects else session.find_project() or Path.cwd()
+    clients = [*FORMATS] if client == "all" else [client]
+    found, exports = await asyncio.to_thread(find_sources, paths, clients, session.environment(), project)
+    with session.progress_bar("import", "files") as planned:
+        advance = planned(len(found) + len(exports))
+        report = await import_transcripts(memory, memory.table, _each(found, advance))
+        for one in _each(exports, advance):
+            await import_exchanges(memory, one, report)
+    session.print_data(report.as_dict(), import_lines(report.as_dict()))
+    unread = [*map(str, report.skipped), *(f"{path}: {why}" for path, why in report.unreadable.items())]
+    refused = [f"refused: {name}: {why}" for name, why in report.refused.items()]
+    _list_beginning(session, [*refused, *(f"not read: {line}" for line in unread)])
+    if not (found or exports):
+        session.notify(f"there are no transcripts of {project or 'any project'}; name a file, or see --help")
+    return PARTLY if report.refused or report.unreadable else DONE
+
+
+def _each(items: Iterable[Any], advance: Callable[[int], None]) -> Iterator[Any]:
+    """Yield items, and advance a bar after each."""
+    for one in items:
+        yield one
+        advance(1)
+
+
+@memory.command(epilog='Example: kiwi memory search "why did we drop the old queue" --since 2026-10-01')
+@click.argument("query", nargs=-1, required=True)
+@SESSION
+@THREAD
+@option("--since", type=TIME, help="Only exchanges since this time, UTC.")
+@option("--limit", "-n", type=int, help="Number of exchanges to show. Default: the setting memory_results.")
+@option("--explain", is_flag=True, help="Show how each score was computed.")
+@option("--format", "form", choices=("text", "json", "jsonl"), default="text")
+async def search(
+    session: Session, app: Services, memory: Memory, query: tuple[str, ...], limit: int | None, explain: bool,
+    form: str, **narrowed: Any,
+) -> int:  # fmt: skip
+    """Find exchanges by meaning and by words. Each is verified before it is shown."""
+    from kiwi_rag.cli.search import show_reply
+    from kiwi_rag.usecases.memory import MemoryQuery, search_memory
+
+    asked = MemoryQuery(" ".join(query), app.settings.memory_results if limit is None else limit, **narrowed)
+    reply = await search_memory(memory, asked, app.settings)
+    return show_reply(session, reply.shown, reply.as_dict(), form, explain, memory.index_command)
+
+
+@memory.command(epilog='Example: kiwi memory context "deploying to staging" --tokens 1000')
+@click.argument("query", nargs=-1, required=True)
+@option("--tokens", type=click.IntRange(1), default=2000, help="Most tokens of all excerpts together.")
+@option("--results", type=click.IntRange(1, 50), help="Most excerpts. Default: the setting memory_results.")
+@option("--session", "prefer_session", default="", help="What this session has comes first.")
+async def context(
+    session: Session, app: Services, memory: Memory, query: tuple[str, ...], tokens: int, results: int | None,
+    prefer_session: str,
+) -> int:  # fmt: skip
+    """Print what an agent would be given: the exchanges that match best, with their neighbours, within a budget."""
+    from kiwi_rag.render.hits import notices
+    from kiwi_rag.usecases.memory import MemoryQuery, get_context
+
+    asked = MemoryQuery(" ".join(query), results or app.settings.memory_results, prefer_session=prefer_session)
+    found = await get_context(memory, asked, app.settings, tokens)
+    session.print_data(found.as_dict(), [render.safe(found.text)] if found.excerpts else ())
+    for line in notices(found.reply.shown, update=memory.index_command):
+        session.notify(line)
+    return DONE if found.reply.complete else PARTLY
+
+
+@memory.command("list", epilog="Example: kiwi memory list, then kiwi memory list --session ID")
+@SESSION
+@THREAD
+@option("--limit", "-n", type=click.IntRange(1), default=50, help="Number of sessions or exchanges to list.")
+async def list_memory(
+    session: Session, _app: Services, memory: Memory, session_id: str, thread_id: str, limit: int
+) -> None:
+    """List the sessions, the last one first; or the exchanges of one, the oldest first."""
+    from kiwi_rag.render.memory import exchange_line, session_line
+    from kiwi_rag.sources.memory.exchanges import Selection
+    from kiwi_rag.usecases.memory import session_json
+
+    selection = Selection(session_id=session_id, thread_id=thread_id)
+    if selection.is_empty:
+        rows = [session_json(one) for one in await asyncio.to_thread(memory.table.sessions, limit)]
+        session.print_data(rows, map(session_line, rows))
+    else:
+        found = await asyncio.to_thread(memory.table.select, selection, limit)
+        rows = [one.as_dict() for one in found]
+        session.print_data(rows, map(exchange_line, found))
+    if not rows:
+        session.notify(f"{memory.title} has none; {memory.command('import')}, or kiwi memory add --help")
+
+
+@memory.command(epilog="Example: kiwi memory show ID --neighbours 2")
+@click.argument("exchange_id", metavar="ID")
+@option("--neighbours", type=click.IntRange(0, 50), default=0, help="Also exchanges of its session on each side.")
+async def show(session: Session, _app: Services, memory: Memory, exchange_id: str, neighbours: int) -> None:
+    """Print an exchange as it is stored."""
+    from kiwi_rag.render.memory import exchange_lines
+    from kiwi_rag.sources.memory.exchanges import Selection
+
+    found = await asyncio.to_thread(memory.table.select, Selection(ids=(exchange_id,)))
+    if not found:
+        raise NotFound(f"{memory.title} has no exchange {exchange_id[:200]!r}", hint=memory.command("list"))
+    before, after = await asyncio.to_thread(memory.table.neighbours, exchange_id, neighbours)
+    data = {"before": [one.as_dict() for one in before], "after": [one.as_dict() for one in after]}
+    lines = [line for one in [*before, *found, *after] for line in exchange_lines(one)]
+    session.print_data({"exchange": found[0].as_dict(), **data}, lines)
+
+
+_FORGET_EXAMPLES = """\b
+Example: kiwi memory forget ID ID
+         kiwi memory forget --session ID --matching "the customer's name"
+         kiwi memory forget --before 2026-01-31
+         kiwi memory forget --all --yes
+"""
+
+
+@memory.command(epilog=_FORGET_EXAMPLES)
+@click.argument("ids", nargs=-1, metavar="ID")
+@SESSION
+@THREAD
+@option("--before", type=TIME, help="Only exchanges before this time, UTC.")
+@option("--matching", default="", help="Only exchanges in which this text occurs, in any case.")
+@option("--all", "everything", is_flag=True, help="All exchanges of this memory.")
+@YES
+async def forget(
+    session: Session, _app: Services, memory: Memory, ids: tuple[str, ...], session_id: str, thread_id: str,
+    before: datetime | None, matching: str, everything: bool, yes: bool,
+) -> None:  # fmt: skip
+    """Remove exchanges for good: from the texts, the index, the vectors, the logs and the free space of their files.
+
+    Those that all options together name are removed. Their ids stay as tombstones, so that no import brings them back.
+    """
+    from kiwi_rag.sources.memory.exchanges import Selection
+    from kiwi_rag.usecases.memory import EVERYTHING
+
+    selection = Selection(ids, session_id, thread_id, before=before, text=matching)
+    if everything is not selection.is_empty:
+        message = "--all and other options exclude each other" if everything else "nothing says what is to be forgotten"
+        raise UsageError(message, hint="kiwi memory forget --help")
+    selection = EVERYTHING if everything else selection
+    if not yes:
+        _confirm(session, memory, selection)
+    forgotten = await memory.forget(selection)
+    if not forgotten:
+        raise NotFound(f"{memory.title} has no such exchange", hint=memory.command("list"))
+    session.print_data({"forgotten": list(forgotten)}, [f"forgot {render.counted(len(forgotten), 'exchanges')}"])
+    session.notify("their ids stay as tombstones: no import brings them back")
+
+
+def _confirm(session: Session, memory: Memory, selection: Selection) -> None:
+    """Show what a selection names, and ask."""
+    from kiwi_rag.render.memory import exchange_line
+
+    if not (found := memory.table.select(selection)):
+        return
+    _list_beginning(session, [*map(exchange_line, found)])
+    question = f"Forget {render.counted(len(found), 'exchanges')} of {memory.title} for good?"
+    confirm(question, memory.command(_forget_words(selection)), yes=False, undone="nothing was forgotten")
+
+
+def _list_beginning(session: Session, lines: Sequence[str]) -> None:
+    for line in lines[:LISTED]:
+        session.notify(line)
+    if len(lines) > LISTED:
+        session.notify(f"and {len(lines) - LISTED} more")
+
+
+def _forget_words(selection: Selection) -> str:
+    """Return the arguments of `forget` that mean a selection."""
+    options = {
+        "--session": selection.session_id, "--thread": selection.thread_id, "--matching": selection.text,
+        "--before": f"{selection.before:%Y-%m-%dT%H:%M:%SZ}" if selection.before else "",
+    }  # fmt: skip
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    return shlex.join(["forget", *selection.ids, *given, *(["--all"] if selection.since else [])])
+
+
+@memory.command(epilog="Example: kiwi memory export memory.jsonl")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
+async def export(session: Session, _app: Services, memory: Memory, file: Path | None) -> None:
+    """Write all exchanges as lines of JSON to FILE, mode 0600, or to stdout. `import` reads them again."""
+    from kiwi_rag.storage.atomic import atomic_file
+    from kiwi_rag.usecases.memory import export_lines
+
+    if file is None:
+        for line in export_lines(memory):
+            session.print(line.decode().rstrip("\n"))
+        return
+    try:
+        with atomic_file(file) as written:
+            count = sum(1 for line in export_lines(memory) if written.write(line))
+    except OSError as error:
+        raise SourceUnreadable(f"cannot write {file}: {error.strerror}") from error
+    session.notify(f"wrote {render.counted(count, 'exchanges')} to {file}")
+
+
+@memory.command(epilog="Example: kiwi memory reindex --rebuild")
+@option("--rebuild", is_flag=True, help="Empty the index first; the exchanges stay.")
+async def reindex(session: Session, app: Services, memory: Memory, rebuild: bool) -> int:
+    """Bring the index up to date with the exchanges, also after another model was chosen."""
+    from kiwi_rag.cli.workspace import update_index
+
+    writer = await memory.writer(rebuild=rebuild, catch_up=False)
+    return await update_index(session, app, memory, writer, rebuild=rebuild)
+
+
+@memory.command(epilog="Example: kiwi memory stats")
+async def stats(session: Session, app: Services, memory: Memory) -> None:
+    """Show how much is remembered, since when, where, and how much of it is not indexed yet."""
+    from kiwi_rag.render.memory import stats_lines
+    from kiwi_rag.usecases.memory import collect_memory_stats
+
+    data = await collect_memory_stats(memory, app.settings)
+    session.print_data(data, stats_lines(data))
+    if data["pending"]:
+        session.notify(f"not all exchanges are found yet: {memory.index_command}")
+
+
+HOOK_SECONDS = {False: 50.0, True: 8.0}
+"""After so many seconds a hook ends itself; a recall before the client does."""
+
+
+@memory.command(cls=Command, epilog="Claude Code runs it, after kiwi setup claude --memory.")
+@option("--recall", is_flag=True, help="Print what is remembered about the prompt, for its context.")
+@option("--user", "of_user", is_flag=True, help="The user's memory, also in a project.")
+def hook(session: Session, /, recall: bool, of_user: bool) -> int:
+    """Add what is new in a session of Claude Code, or recall what its prompt is about; stdin is the hook's call.
+
+    It disturbs nothing: it always ends with exit code 0, in time; what went wrong is in Kiwi's log.
+    """
+    from kiwi_rag.usecases.memory_import import run_hook
+
+    async def answered(app: Services) -> str:
+        from kiwi_rag.services.memory import Memory
+
+        async with Memory(app, of_user=of_user) as memory:
+            return await run_hook(memory, app.settings, data, session.environment(), recall=recall)
+
+    log, seconds = partial(session.log_error, "memory hook"), HOOK_SECONDS[recall]
+    with process_deadline(seconds, partial(log, "timeout", f"the hook took over {seconds:g} s")):
+        try:
+            data = sys.stdin.buffer.read(_MAX_INPUT)
+            if output := session.run(answered):
+                session.print(output)
+        except KiwiError as error:
+            log(error.code, error.loggable_message)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must not stop the client
+            log("error", f"an error that Kiwi did not expect: {type(error).__name__}")
+    return DONE
