@@ -28,7 +28,7 @@ from kiwi_rag.search.ranking import ITEM_PARTS, Fusion, RankedHit, Recency, norm
 from kiwi_rag.search.tier_query import collect_candidates
 
 # Chosen on one conversation of LoCoMo (conv-26; Maharana et al., ACL 2024), where everything from 0.3 to 0.7 differs by
-# less than the sampling error; docs/memory.md has the figures of others.
+# less than the sampling error; docs/memory-quality.md has the figures of others.
 WEIGHTS = FusionWeights(alpha=0.5, centroid=0.5, whole=0.5)
 NEIGHBOUR_SHARE = 0.5
 """The share of a neighbour's score above that of the worst candidate that an exchange gains."""
