@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from kiwi_rag.collection import MEMORY
 from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, NotFound, StoreError, UsageError
 from kiwi_rag.model import Exchange, Finding, ItemRef, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.services import Services
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from kiwi_rag.ingest.sync import Callbacks
     from kiwi_rag.sources.source import SyncReport
 
-TIER = "memory"
 CHECK_SECONDS = 60.0
 """After so many seconds a search looks again for exchanges that are stored and not indexed."""
 EXACT_LIMIT = 500_000
@@ -93,11 +93,11 @@ class Memory(DocumentIndex):
         The embedding provider, in place of the settings'.
     """
 
-    kind = policy = TIER
+    kind = policy = MEMORY
     local_options: Mapping[str, Any] = MappingProxyType({"exact_limit": EXACT_LIMIT, "audit_digests": False})
 
     def __init__(
-        self, app: Services, *, of_user: bool = False, folder: str = TIER, embed: EmbeddingProvider | None = None
+        self, app: Services, *, of_user: bool = False, folder: str = MEMORY, embed: EmbeddingProvider | None = None
     ) -> None:
         self.is_of_user = of_user or app.project_dir is None
         super().__init__(app, app.user_dir if self.is_of_user else app.root("project"), folder)
@@ -248,6 +248,10 @@ class Memory(DocumentIndex):
                 await self._catch_up(await self.writer())
             if not await self._is_of_model():
                 raise FingerprintMismatch(f"{self.title} was indexed with another model", hint=self.index_command)
+        if query.filters.since and query.filters.ids is None and not self.is_shared:
+            # The store knows when an exchange was indexed, which may be long after.
+            recent = await asyncio.to_thread(self.table.paths, Selection(since=query.filters.since))
+            query = replace(query, filters=replace(query.filters, ids=tuple(recent)))
         searcher = Searcher([self.indexed_tier(hint)], self.embed, self._app.settings.deadline)
         reply = await searcher.search(query)
         return replace(reply, unfinished=reply.unfinished or await self._is_behind())
@@ -290,7 +294,7 @@ class Memory(DocumentIndex):
             return
         if self.is_indexed:
             await self._erase([ItemRef(ItemType.DOCUMENT, path) for path in pending.values()])
-            event = AuditEvent("forgotten", TIER, "", "", {"ids": list(pending)})
+            event = AuditEvent("forgotten", MEMORY, "", "", {"ids": list(pending)})
             await asyncio.to_thread(self.tier.audit.append, event)
         await asyncio.to_thread(self.table.finish_forgetting, pending)
 

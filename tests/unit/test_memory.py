@@ -31,7 +31,7 @@ from kiwi_rag.errors import (
     StoreFull,
     UsageError,
 )
-from kiwi_rag.model import Exchange, ItemType, SearchQuery, sha256_hex
+from kiwi_rag.model import Exchange, Filters, ItemType, SearchQuery, sha256_hex
 from kiwi_rag.model.exchanges import id_of, mark_recalled, without_recalled
 from kiwi_rag.services.memory import Memory
 from kiwi_rag.signing import keys, trust_file
@@ -95,6 +95,19 @@ async def test_a_search_may_name_session_thread_and_time(tmp_path: Path) -> None
         assert await ids(limit=1) <= {"e1", "e2", "e3"}
         reply = await search_memory(memory, MemoryQuery("tides", prefer_session="b", limit=2), settings)
         assert reply.found[0].exchange.id == "e2" and len(reply.found) == 2
+
+
+async def test_a_time_counts_before_the_best_are_chosen(tmp_path: Path) -> None:
+    old = [
+        exchange(n, "tides and boats", f"at {n}", f"s{n}", timestamp=START - timedelta(days=n)) for n in range(1, 40)
+    ]
+    async with opened_memory(tmp_path) as memory:
+        await memory.add_all([*old, exchange(90, "tides", session="new")])
+        found, reply = await memory.recall(
+            SearchQuery("tides and boats", limit=3, per_file=1, filters=Filters(since=START - timedelta(hours=1)))
+        )
+        assert [one.exchange.id for one in found] == ["e90"] and reply.explanation
+        assert reply.explanation.rounds == 1
 
 
 async def test_the_memory_of_a_project_is_another_than_that_of_the_user(tmp_path: Path) -> None:
