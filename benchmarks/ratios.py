@@ -57,6 +57,10 @@ def _secrets_found(half: str) -> Callable[[Mapping[str, Any]], Spread]:
     return lambda results: _exactly(results["secrets"]["detection"][half]["found"])
 
 
+def _memory(name: str) -> Callable[[Mapping[str, Any]], Spread]:
+    return lambda results: _exactly(results["memory"][name])
+
+
 def _library(split: str, name: str) -> Callable[[Mapping[str, Any]], Spread]:
     def read(results: Mapping[str, Any]) -> Spread:
         found = results["library_quality"][split]
@@ -178,6 +182,14 @@ RATIOS = (
             ("mrr", "MRR", 0.8),
             ("hit@5", "hit@5", 0.92),
             ("hybrid / better leg", "MRR ÷ better leg", 1.02),
+        )
+    ),
+    *(
+        Ratio(f"memory of 100,000 exchanges: {title}", "≤", wanted, _memory(name))
+        for name, title, wanted in (
+            ("search_p95_ms", "ms of a search, p95", 60.0),
+            ("context_p95_ms", "ms of a context within a budget, p95", 60.0),
+            ("add_p95_ms", "ms of adding one, without its encoding, p95", 30.0),
         )
     ),
     Ratio(

@@ -30,6 +30,7 @@ FULL: dict[str, Any] = {
         "changed": {"ratio": spread([1.2])},
         "judged": {"test": {"hit@3": 0.95}},
     },
+    "memory": {"search_p95_ms": 40.0, "context_p95_ms": 50.0, "add_p95_ms": 20.0},
     "library": {"command": {"words_seconds": spread([5.0]), "ratio": spread([0.96])}},
     "library_quality": {
         split: {"hybrid": {"mrr": 0.81, "hit@5": 0.93}, "hybrid / better leg": 1.1}
@@ -144,7 +145,7 @@ def test_the_results_page_holds_the_tables_and_every_scripts_figures() -> None:
     assert "| hybrid | 0.500 [0.400, 0.600] | 0.500 | 0.500 | 0.500 | 1.0 | 2.0 |" in page
     assert "Skipped: there is none." in page
     assert "## Seconds (1.0 minutes)" in page
-    assert page.count("```json") == 10
+    assert page.count("```json") == 11
 
 
 def test_a_script_that_failed_is_on_the_results_page() -> None:
