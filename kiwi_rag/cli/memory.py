@@ -10,26 +10,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, TIME, YES, Command, Group, Session, confirm, option
 from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable, UsageError
 from kiwi_rag.services import Services
+from kiwi_rag.services.memory import Memory
+from kiwi_rag.sources.memory.exchanges import Selection
 from kiwi_rag.system import process_deadline
-
-if TYPE_CHECKING:
-    from kiwi_rag.services.memory import Memory
-    from kiwi_rag.sources.memory.exchanges import Selection
 
 # The hooks of an AI client run `kiwi memory hook` after each answer, so functions import what only they need.
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _MAX_INPUT = 16 << 20
+
+
+def _not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Refuse an empty text that was given, as by a script with an unset variable: it would mean everything."""
+    if not value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+        raise click.BadParameter("it is empty")
+    return value
+
+
 _USER = click.Option(["--user", "of_user"], is_flag=True, help="The user's memory, also in a project.")
-SESSION = option("--session", "session_id", default="", help="Only exchanges of this session.")
-THREAD = option("--thread", "thread_id", default="", help="Only exchanges of this thread.")
+_narrowed = partial(option, default="", callback=_not_empty)
+SESSION = _narrowed("--session", "session_id", help="Only exchanges of this session.")
+THREAD = _narrowed("--thread", "thread_id", help="Only exchanges of this thread.")
 LISTED = 10
 """Number of exchanges that a question shows before it is answered, and of lines that an import could not read."""
 
@@ -47,8 +56,6 @@ class _MemoryCommand(Command):
         of_user = parameters.pop("of_user")
 
         async def opened(app: Services) -> Any:
-            from kiwi_rag.services.memory import Memory
-
             async with Memory(app, of_user=of_user) as memory:
                 return await self.callback(session, app, memory, **parameters)
 
@@ -223,7 +230,6 @@ async def list_memory(
 ) -> None:
     """List the sessions, the last one first; or the exchanges of one, the oldest first."""
     from kiwi_rag.render.memory import exchange_line, session_line
-    from kiwi_rag.sources.memory.exchanges import Selection
     from kiwi_rag.usecases.memory import session_json
 
     selection = Selection(session_id=session_id, thread_id=thread_id)
@@ -244,7 +250,6 @@ async def list_memory(
 async def show(session: Session, _app: Services, memory: Memory, exchange_id: str, neighbours: int) -> None:
     """Print an exchange as it is stored."""
     from kiwi_rag.render.memory import exchange_lines
-    from kiwi_rag.sources.memory.exchanges import Selection
 
     found = await asyncio.to_thread(memory.table.select, Selection(ids=(exchange_id,)))
     if not found:
@@ -268,7 +273,7 @@ Example: kiwi memory forget ID ID
 @SESSION
 @THREAD
 @option("--before", type=TIME, help="Only exchanges before this time, UTC.")
-@option("--matching", default="", help="Only exchanges in which this text occurs, in any case.")
+@_narrowed("--matching", help="Only exchanges in which this text occurs, in any case.")
 @option("--all", "everything", is_flag=True, help="All exchanges of this memory.")
 @YES
 async def forget(
@@ -279,7 +284,6 @@ async def forget(
 
     Those that all options together name are removed. Their ids stay as tombstones, so that no import brings them back.
     """
-    from kiwi_rag.sources.memory.exchanges import Selection
     from kiwi_rag.usecases.memory import EVERYTHING
 
     selection = Selection(ids, session_id, thread_id, before=before, text=matching)
@@ -380,8 +384,6 @@ def hook(session: Session, /, recall: bool, of_user: bool) -> int:
     from kiwi_rag.usecases.memory_import import run_hook
 
     async def answered(app: Services) -> str:
-        from kiwi_rag.services.memory import Memory
-
         async with Memory(app, of_user=of_user) as memory:
             return await run_hook(memory, app.settings, data, session.environment(), recall=recall)
 

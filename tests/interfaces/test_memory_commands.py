@@ -138,6 +138,9 @@ def test_forgetting_asks_and_names_its_own_command(filled: Kiwi) -> None:
     assert command == ["kiwi", "memory", "forget", "--session", "s2", "--yes"]
     assert "forgot 1 exchange\n" in filled.run(*command[1:]).stdout
     assert "no such exchange" in filled.run("memory", "forget", "--before", "2000-01-31", "--yes", expect=1).stderr
+    for name in ("--session", "--thread", "--matching"):
+        empty = filled.run("memory", "forget", name, "", "--before", "2999-01-31", "--yes", expect=2).stderr
+        assert name in empty and "it is empty" in empty
     for options in ((), ("e1", "--all", "--yes")):
         assert "kiwi memory forget --help" in filled.run("memory", "forget", *options, expect=2).stderr
     assert filled.run("memory", "forget", "--all", expect=2).stderr.endswith("→ kiwi memory forget --all --yes\n")
