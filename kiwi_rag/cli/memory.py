@@ -4,37 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, TIME, YES, Command, Group, Session, confirm, option
 from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable, UsageError
 from kiwi_rag.services import Services
-
-if TYPE_CHECKING:
-    from kiwi_rag.services.memory import Memory
-    from kiwi_rag.sources.memory.exchanges import Selection
+from kiwi_rag.services.memory import Memory
+from kiwi_rag.sources.memory.exchanges import Selection
+from kiwi_rag.system import process_deadline
 
 # The hooks of an AI client run `kiwi memory hook` after each answer, so functions import what only they need.
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _MAX_INPUT = 16 << 20
+
+
+def _not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Refuse an empty text that was given, as by a script with an unset variable: it would mean everything."""
+    if not value and ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE:
+        raise click.BadParameter("it is empty")
+    return value
+
+
 _USER = click.Option(["--user", "of_user"], is_flag=True, help="The user's memory, also in a project.")
-SESSION = option("--session", "session_id", default="", help="Only exchanges of this session.")
-THREAD = option("--thread", "thread_id", default="", help="Only exchanges of this thread.")
-_Item = TypeVar("_Item")
-LISTED = 5
-"""Number of exchanges that a question shows before it is answered."""
+_narrowed = partial(option, default="", callback=_not_empty)
+SESSION = _narrowed("--session", "session_id", help="Only exchanges of this session.")
+THREAD = _narrowed("--thread", "thread_id", help="Only exchanges of this thread.")
+LISTED = 10
+"""Number of exchanges that a question shows before it is answered, and of lines that an import could not read."""
 
 
 class _MemoryCommand(Command):
@@ -50,8 +56,6 @@ class _MemoryCommand(Command):
         of_user = parameters.pop("of_user")
 
         async def opened(app: Services) -> Any:
-            from kiwi_rag.services.memory import Memory
-
             async with Memory(app, of_user=of_user) as memory:
                 return await self.callback(session, app, memory, **parameters)
 
@@ -62,10 +66,7 @@ class _MemoryGroup(Group):
     command_class = _MemoryCommand
 
 
-_EXAMPLE = 'Example: kiwi memory import, then kiwi memory search "why did we drop the old queue"'
-
-
-@click.group(cls=_MemoryGroup, epilog=_EXAMPLE)
+@click.group(cls=_MemoryGroup, epilog='Example: kiwi memory import, then kiwi memory search "the old queue"')
 def memory() -> None:
     """Remember conversations verbatim, find what was said, and forget it for good.
 
@@ -102,9 +103,8 @@ async def add(
     files = {"user_message": user_message_file, "assistant_message": assistant_message_file}
     given = {name: _read_text(path) for name, path in files.items() if path} or _read_json(file)
     added = await memory.add(new_exchange({**given, **{name: one for name, one in ids.items() if one}}))
-    session.print_data(
-        added_json(added), [f"{'added' if added.is_new else 'unchanged'}  {render.safe(added.exchange.id)}"]
-    )
+    outcome = "added" if added.is_new else "unchanged"
+    session.print_data(added_json(added), [f"{outcome}  {render.safe(added.exchange.id)}"])
     for finding in added.findings:
         session.notify(f"taken out: {finding.code}: {finding.message}")
     if added.pending:
@@ -125,12 +125,10 @@ def _read_json(file: BinaryIO) -> dict[str, Any]:
     if len(data) > _MAX_INPUT:
         raise UsageError(f"the exchange is over {_MAX_INPUT >> 20} MB", hint="an exchange has up to 1 MiB")
     try:
-        given = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the exchange is not JSON: {str(error)[:200]}", hint="kiwi memory add --help") from error
-    if not isinstance(given, dict):
-        raise UsageError("the exchange is not a JSON object", hint="kiwi memory add --help")
-    return given
+        return dict(json.loads(data))
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"the exchange is not a JSON object: {str(error)[:200]}"
+        raise UsageError(message, hint="kiwi memory add --help") from error
 
 
 _IMPORT_EXAMPLES = """\b
@@ -166,16 +164,15 @@ async def import_(
         for one in _each(exports, advance):
             await import_exchanges(memory, one, report)
     session.print_data(report.as_dict(), import_lines(report.as_dict()))
-    for name, why in report.refused.items():
-        session.notify(f"refused: {name}: {why}")
-    for line in [*map(str, report.skipped), *(f"{path}: {why}" for path, why in report.unreadable.items())]:
-        session.notify(f"not read: {line}")
+    unread = [*map(str, report.skipped), *(f"{path}: {why}" for path, why in report.unreadable.items())]
+    refused = [f"refused: {name}: {why}" for name, why in report.refused.items()]
+    _list_beginning(session, [*refused, *(f"not read: {line}" for line in unread)])
     if not (found or exports):
         session.notify(f"there are no transcripts of {project or 'any project'}; name a file, or see --help")
     return PARTLY if report.refused or report.unreadable else DONE
 
 
-def _each(items: Iterable[_Item], advance: Callable[[int], None]) -> Iterator[_Item]:
+def _each(items: Iterable[Any], advance: Callable[[int], None]) -> Iterator[Any]:
     """Yield items, and advance a bar after each."""
     for one in items:
         yield one
@@ -233,7 +230,6 @@ async def list_memory(
 ) -> None:
     """List the sessions, the last one first; or the exchanges of one, the oldest first."""
     from kiwi_rag.render.memory import exchange_line, session_line
-    from kiwi_rag.sources.memory.exchanges import Selection
     from kiwi_rag.usecases.memory import session_json
 
     selection = Selection(session_id=session_id, thread_id=thread_id)
@@ -254,7 +250,6 @@ async def list_memory(
 async def show(session: Session, _app: Services, memory: Memory, exchange_id: str, neighbours: int) -> None:
     """Print an exchange as it is stored."""
     from kiwi_rag.render.memory import exchange_lines
-    from kiwi_rag.sources.memory.exchanges import Selection
 
     found = await asyncio.to_thread(memory.table.select, Selection(ids=(exchange_id,)))
     if not found:
@@ -278,7 +273,7 @@ Example: kiwi memory forget ID ID
 @SESSION
 @THREAD
 @option("--before", type=TIME, help="Only exchanges before this time, UTC.")
-@option("--matching", default="", help="Only exchanges in which this text occurs, in any case.")
+@_narrowed("--matching", help="Only exchanges in which this text occurs, in any case.")
 @option("--all", "everything", is_flag=True, help="All exchanges of this memory.")
 @YES
 async def forget(
@@ -289,7 +284,6 @@ async def forget(
 
     Those that all options together name are removed. Their ids stay as tombstones, so that no import brings them back.
     """
-    from kiwi_rag.sources.memory.exchanges import Selection
     from kiwi_rag.usecases.memory import EVERYTHING
 
     selection = Selection(ids, session_id, thread_id, before=before, text=matching)
@@ -312,12 +306,16 @@ def _confirm(session: Session, memory: Memory, selection: Selection) -> None:
 
     if not (found := memory.table.select(selection)):
         return
-    for one in found[:LISTED]:
-        session.notify(exchange_line(one))
-    if len(found) > LISTED:
-        session.notify(f"and {len(found) - LISTED} more")
+    _list_beginning(session, [*map(exchange_line, found)])
     question = f"Forget {render.counted(len(found), 'exchanges')} of {memory.title} for good?"
     confirm(question, memory.command(_forget_words(selection)), yes=False, undone="nothing was forgotten")
+
+
+def _list_beginning(session: Session, lines: Sequence[str]) -> None:
+    for line in lines[:LISTED]:
+        session.notify(line)
+    if len(lines) > LISTED:
+        session.notify(f"and {len(lines) - LISTED} more")
 
 
 def _forget_words(selection: Selection) -> str:
@@ -375,26 +373,22 @@ HOOK_SECONDS = {False: 50.0, True: 8.0}
 """After so many seconds a hook ends itself; a recall before the client does."""
 
 
-@memory.command(
-    cls=Command, epilog="Claude Code starts it, see kiwi setup claude --memory; it reads a call from stdin."
-)
+@memory.command(cls=Command, epilog="Claude Code runs it, after kiwi setup claude --memory.")
 @option("--recall", is_flag=True, help="Print what is remembered about the prompt, for its context.")
 @option("--user", "of_user", is_flag=True, help="The user's memory, also in a project.")
 def hook(session: Session, /, recall: bool, of_user: bool) -> int:
-    """Add what is new in a session of Claude Code, or recall what its prompt is about.
+    """Add what is new in a session of Claude Code, or recall what its prompt is about; stdin is the hook's call.
 
     It disturbs nothing: it always ends with exit code 0, in time; what went wrong is in Kiwi's log.
     """
     from kiwi_rag.usecases.memory_import import run_hook
 
     async def answered(app: Services) -> str:
-        from kiwi_rag.services.memory import Memory
-
         async with Memory(app, of_user=of_user) as memory:
             return await run_hook(memory, app.settings, data, session.environment(), recall=recall)
 
-    log = partial(session.log_error, "memory hook")
-    with _time_limit(HOOK_SECONDS[recall], log):
+    log, seconds = partial(session.log_error, "memory hook"), HOOK_SECONDS[recall]
+    with process_deadline(seconds, partial(log, "timeout", f"the hook took over {seconds:g} s")):
         try:
             data = sys.stdin.buffer.read(_MAX_INPUT)
             if output := session.run(answered):
@@ -404,20 +398,3 @@ def hook(session: Session, /, recall: bool, of_user: bool) -> int:
         except Exception as error:  # noqa: BLE001  # whatever it is, it must not stop the client
             log("error", f"an error that Kiwi did not expect: {type(error).__name__}")
     return DONE
-
-
-@contextmanager
-def _time_limit(seconds: float, log: Callable[[str, str], None]) -> Iterator[None]:
-    """End this process where the block takes longer: a thread may wait for a lock. Nothing that is stored is lost."""
-
-    def end() -> None:
-        log("timeout", f"the hook took over {seconds:.0f} s")
-        os._exit(DONE)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

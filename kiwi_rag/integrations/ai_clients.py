@@ -159,6 +159,11 @@ class ClientEnvironment:
         return Path(self.environ[name]).expanduser() if self.environ.get(name) else default
 
 
+def client_folder(client: str, environ: Mapping[str, str]) -> Path:
+    """Return the folder of the own files of ``claude`` or ``codex``, which an environment variable may name."""
+    return ClientEnvironment(Path.home(), None, sys.platform, environ).file(f"{{{client}}}")
+
+
 def plan_setup(  # noqa: PLR0913  # the command's options, by name
     client: Client,
     environment: ClientEnvironment,

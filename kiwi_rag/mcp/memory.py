@@ -111,11 +111,11 @@ def _recalled(shown: list[str], reply: MemoryReply, context: ServerContext, data
 
 
 _FORGET_INPUTS: dict[str, Schema] = {
-    "ids": texts("Of exchanges."),
-    "session_id": _SESSION,
-    "thread_id": _THREAD,
-    "before": text("ISO 8601, UTC.", **_TIME),
-    "matching": text("A text that occurs in it.", default="", maxLength=10_000),
+    "ids": {**texts("Of exchanges."), "minItems": 1},
+    "session_id": text("", minLength=1),
+    "thread_id": text("", minLength=1),
+    "before": text("ISO 8601, UTC.", minLength=1, maxLength=40),
+    "matching": text("A text that occurs in it.", minLength=1, maxLength=10_000),
     "confirm": flag("Must be true; without it the answer says how many there are."),
 }
 
@@ -124,8 +124,8 @@ _FORGET_INPUTS: dict[str, Schema] = {
 async def forget(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Remove from the memory for good what all given arguments name. Only when the user asked for it."""
     selection = Selection(
-        tuple(arguments.get("ids", ())), arguments["session_id"], arguments["thread_id"],
-        before=parse_time("before", arguments["before"]), text=arguments["matching"],
+        tuple(arguments.get("ids", ())), arguments.get("session_id", ""), arguments.get("thread_id", ""),
+        before=parse_time("before", arguments.get("before", "")), text=arguments.get("matching", ""),
     )  # fmt: skip
     if not (arguments["confirm"] or selection.is_empty):
         found = await asyncio.to_thread(context.memory.table.select, selection)

@@ -242,7 +242,9 @@ class Memory(DocumentIndex):
         from kiwi_rag.search import Searcher
 
         if not self.is_indexed and not await asyncio.to_thread(self.table.count):
-            raise NotFound(f"{self.title} is empty", hint=hint or "kiwi memory import, or kiwi memory add --help")
+            raise NotFound(
+                f"{self.title} is empty", hint=hint or f"{self.command('import')}, or kiwi memory add --help"
+            )
         if time.monotonic() - self._checked_at > CHECK_SECONDS:
             with suppress(StoreError, EmbeddingError):  # it is searched as far as it is indexed, and the reply says so
                 await self._catch_up(await self.writer())

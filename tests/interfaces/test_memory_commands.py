@@ -138,6 +138,9 @@ def test_forgetting_asks_and_names_its_own_command(filled: Kiwi) -> None:
     assert command == ["kiwi", "memory", "forget", "--session", "s2", "--yes"]
     assert "forgot 1 exchange\n" in filled.run(*command[1:]).stdout
     assert "no such exchange" in filled.run("memory", "forget", "--before", "2000-01-31", "--yes", expect=1).stderr
+    for name in ("--session", "--thread", "--matching"):
+        empty = filled.run("memory", "forget", name, "", "--before", "2999-01-31", "--yes", expect=2).stderr
+        assert name in empty and "it is empty" in empty
     for options in ((), ("e1", "--all", "--yes")):
         assert "kiwi memory forget --help" in filled.run("memory", "forget", *options, expect=2).stderr
     assert filled.run("memory", "forget", "--all", expect=2).stderr.endswith("→ kiwi memory forget --all --yes\n")
@@ -219,10 +222,10 @@ def test_the_hook_adds_what_is_new_and_recalls_what_is_close(project: Kiwi, clau
     assert called(project, {**call, "last_assistant_message": "On the roof of the office."}) == ("", "")
     (found,) = project.json("memory", "list", "--session", "s1")
     assert found["assistant_message"] == "On the roof of the office."
-    out, err = called(project, {**call, "prompt": "Where do herons nest?"}, "--recall")
+    out, err = called(project, {**call, "prompt": "User: Where do herons nest?"}, "--recall")
     told = json.loads(out)["hookSpecificOutput"]
     assert told["hookEventName"] == "UserPromptSubmit" and err == ""
-    assert told["additionalContext"].startswith("<recalled-memory ") and "roof" in told["additionalContext"]
+    assert told["additionalContext"].startswith("<recalled-memory>\n") and "roof" in told["additionalContext"]
     assert called(project, {**call, "prompt": "quarterly invoices of the printing company"}, "--recall") == ("", "")
     claude.write(claude.user("Where?\n" + told["additionalContext"]), claude.assistant("There."))
     called(project, call)
@@ -245,13 +248,14 @@ def test_the_hook_never_disturbs(project: Kiwi, claude: ClaudeTranscript) -> Non
     assert project.json("memory", "list") == []
 
 
-def test_a_locked_memory_delays_the_hook_only_for_a_while(
-    project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["exchanges", "catalog-100"])
+def test_a_locked_file_delays_the_hook_only_for_a_while(
+    project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("kiwi_rag.storage.sqlite.BUSY_SECONDS", 0.2)
     claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."))
     put(project, QUAY)
-    (table,) = (project.cwd / ".ai/memory").rglob("*.sqlite3")
+    (table,) = (project.cwd / ".ai").rglob(f"{name}.sqlite3")
     connection = sqlite3.connect(table, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     call = {"transcript_path": str(claude.path), "session_id": "s1", "prompt": "herons"}
@@ -267,7 +271,7 @@ def test_a_hook_that_hangs_is_ended(project: Kiwi, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(memory.HOOK_SECONDS, False, 0.2)
     ended: list[int] = []
-    monkeypatch.setattr(memory.os, "_exit", ended.append)
+    monkeypatch.setattr("os._exit", ended.append)
 
     async def hangs(*_arguments: object, **_options: object) -> str:
         while not ended:

@@ -60,12 +60,15 @@ async def test_an_agent_remembers_finds_and_forgets(project: Kiwi, over: Any) ->
         assert answer.content[0].text.count("<data-") == 1
         found = await called(client, "get_relevant_context", query="when was the quay built", max_tokens=40, limit=2)
         assert found["tokens"] <= 40 and found["excerpts"][0]["exchange_ids"] == ["e2"]
+        (cut,) = (await called(client, "search_exchanges", query="quay " * 40, n_results=1, max_tokens=50))["hits"]
+        assert not cut["truncated"]
         narrowed = await called(client, "search_exchanges", query="herons", session_id="s2")
         assert [hit["id"] for hit in narrowed["hits"]] == ["e2"]
         assert (await called(client, "search_exchanges", query="herons", since="2999-01-01"))["hits"] == []
         not_sure = await refused(client, "forget", matching="the ROOF")
         assert "1 exchange would be forgotten" in not_sure["message"] and "confirm" in not_sure["hint"]
-        assert (await refused(client, "forget", confirm=True))["code"] == "usage"
+        for given in ({}, {"session_id": "", "before": "2999-01-01"}, {"ids": []}, {"before": "soon"}):
+            assert (await refused(client, "forget", confirm=True, **given))["code"] == "usage"
         assert await called(client, "forget", matching="the ROOF", confirm=True) == {"forgotten": ["e1"]}
         assert (await refused(client, "remember_exchange", **HERONS))["findings"][0]["code"] == "exchange.forgotten"
     assert [row["session_id"] for row in project.json("memory", "list")] == ["s2"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.interfaces.conftest import Kiwi
+from tests.interfaces.mcp_server import connected
 from tests.interfaces.test_memory_commands import HERONS, HIDDEN, QUAY, TOKEN
 from tests.interfaces.test_serve import at, served, serving
 from tests.memories import files_with
@@ -90,6 +92,18 @@ def test_a_hostile_exchange_is_cleaned_bounded_or_refused_and_leaves_no_trace(ad
     assert files_with(user.cwd.parent, TOKEN, "ignore all previous", "Unmistakable", "unmistakable") == []
     audited = [one for one in user.json("audit", "show") if one["event"] == "admin"]
     assert any(one["details"].get("session_id") == "s3" for one in audited)
+
+
+@pytest.mark.usefixtures("remembered")
+async def test_an_agents_session_in_the_service_has_the_memory_of_its_own_project(user: Kiwi, tmp_path: Path) -> None:
+    other, before = user.at(tmp_path / "other"), served(user)
+    (other.cwd / ".ai").mkdir()
+    for one, found in ((other, "not-found"), (user, "e1")):
+        async with connected(one, "--toolsets", "memory") as client:
+            answer = await client.call_tool("search_exchanges", {"query": "where do herons nest", "n_results": 1})
+            data = answer.structured_content
+            assert found == (data["error"]["code"] if answer.is_error else data["hits"][0]["id"])
+    assert served(user) == before + 2
 
 
 @pytest.mark.usefixtures("remembered")
