@@ -233,7 +233,8 @@ def test_a_thread_is_forgotten_in_all_sessions(browser: httpx.Client, admin: htt
     add(admin, *(exchange(n, f"gone {n}", "yes", f"j{n}", id=f"j{n}", thread_id="j/&") for n in range(2)))
     page = browser.get("/memory/session", params={"thread_id": "j/&"}).text
     assert "<h1>Thread j/&amp;</h1>" in page and "Forget this thread…" in page
-    done = browser.post("/memory/forget", data={"session_id": "", "thread_id": "j/&", "confirmed": "yes"})
+    assert 'name="thread_id" value="j/&amp;"' in page and 'name="session_id" value=""' not in page
+    done = browser.post("/memory/forget", data={"thread_id": "j/&", "confirmed": "yes"})
     assert done.url.path == "/memory" and not ids(admin, thread_id="j/&")
 
 
@@ -263,9 +264,13 @@ def test_what_is_before_a_day_is_forgotten(browser: httpx.Client, admin: httpx.C
     assert "before is not a date" in browser.post("/memory/forget", data={"before": "soon"}).text
 
 
-def test_a_form_that_names_nothing_forgets_nothing(browser: httpx.Client, admin: httpx.Client) -> None:
-    for fields in ({}, {"id": ""}, {"matching": " \t "}, {"session_id": "", "thread_id": ""}, {"text": "quay"}):
-        answer = browser.post("/memory/forget", data={**fields, "of": "project", "confirmed": "yes"})
+def test_a_form_with_an_empty_field_forgets_nothing(browser: httpx.Client, admin: httpx.Client) -> None:
+    for field in ("id", "session_id", "thread_id", "before", "matching"):
+        sent = {"session_id": "s1", field: " \t "}
+        answer = browser.post("/memory/forget", data={**sent, "confirmed": "yes"})
+        assert answer.status_code == 400 and f"the field {field} is empty" in answer.text
+    for fields in ({}, {"of": "project"}, {"text": "quay", "ids": "e1"}):
+        answer = browser.post("/memory/forget", data={**fields, "confirmed": "yes"})
         assert answer.status_code == 400 and "nothing says which exchanges" in answer.text, fields
     assert ids(admin, session_id="s1") == ["e1", "e2"]
 
