@@ -40,26 +40,22 @@ SPOKEN = [
 """Each test that forgets has sessions of its own."""
 
 
-def lines_of(spoken: list[Exchange]) -> str:
-    return "".join(f"{json.dumps(one.as_dict())}\n" for one in spoken)
-
-
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
     """A user in a project with a memory, who has an own one and another project with one, too; and a service."""
     base, run = tmp_path_factory.mktemp("memory"), tmp_path_factory.mktemp("run")
     base.chmod(0o755)
     (base / "home").mkdir()
-    for name in ("project", "other"):
+    for name in ("Project", "other"):
         (base / name / ".ai").mkdir(parents=True)
-    user = at(Kiwi(base / "home", base / "project"), run, KIWI_PORT="0")
+    user = at(Kiwi(base / "home", base / "Project"), run, KIWI_PORT="0")
     said = user.home / "said.jsonl"
     for cwd, words, spoken in (
-        ("project", (), SPOKEN),
-        ("project", ("--user",), [exchange(1, "What is my shoe size?", "It is 43.", "own", id="u1")]),
+        ("Project", (), SPOKEN),
+        ("Project", ("--user",), [exchange(1, "What is my shoe size?", "It is 43.", "own", id="u1")]),
         ("other", (), [exchange(1, "Where is the treasure?", "Below the pier.", "pirates", id="o1")]),
     ):
-        said.write_text(lines_of(spoken))
+        said.write_text("".join(f"{json.dumps(one.as_dict())}\n" for one in spoken))
         replace(user, cwd=base / cwd).run("memory", "import", *words, str(said))
     said.unlink()
     with serving(user):
@@ -84,7 +80,7 @@ def records(user: Kiwi) -> list[dict[str, Any]]:
 def test_both_memories_are_shown_with_the_sessions_of_one(browser: httpx.Client, user: Kiwi) -> None:
     page = browser.get("/memory")
     assert page.status_code == 200 and '<a href="/memory" aria-current="page">Memory</a>' in page.text
-    assert f"The memory of {user.cwd}".lower() in page.text.lower() and "<p>5 exchanges in 4 sessions, " in page.text
+    assert f"<h3>The memory of {user.cwd}</h3>" in page.text and "<p>5 exchanges in 4 sessions, " in page.text
     assert 'href="/memory?of=user"' in page.text and "shoe" not in page.text and "pirates" not in page.text
     shown = [page.text.index(f'session_id={one}"') for one in ("a%26b%3Dc%23d%2Fe+%3Ci%3E", "hostile", "s2", "s1")]
     assert shown == sorted(shown)
@@ -233,6 +229,15 @@ def test_a_session_with_any_name_is_forgotten(browser: httpx.Client, admin: http
     assert not ids(admin, session_id=name) and ids(admin, session_id="s1") == ["e1", "e2"]
 
 
+def test_a_thread_is_forgotten_in_all_sessions(browser: httpx.Client, admin: httpx.Client) -> None:
+    add(admin, *(exchange(n, f"gone {n}", "yes", f"j{n}", id=f"j{n}", thread_id="j/&") for n in range(2)))
+    page = browser.get("/memory/session", params={"thread_id": "j/&"}).text
+    assert "<h1>Thread j/&amp;</h1>" in page and "Forget this thread…" in page
+    assert 'name="thread_id" value="j/&amp;"' in page and 'name="session_id" value=""' not in page
+    done = browser.post("/memory/forget", data={"thread_id": "j/&", "confirmed": "yes"})
+    assert done.url.path == "/memory" and not ids(admin, thread_id="j/&")
+
+
 def test_what_has_a_text_is_forgotten_and_the_text_is_recorded_nowhere(
     browser: httpx.Client, admin: httpx.Client, user: Kiwi
 ) -> None:
@@ -259,9 +264,13 @@ def test_what_is_before_a_day_is_forgotten(browser: httpx.Client, admin: httpx.C
     assert "before is not a date" in browser.post("/memory/forget", data={"before": "soon"}).text
 
 
-def test_a_form_that_names_nothing_forgets_nothing(browser: httpx.Client, admin: httpx.Client) -> None:
-    for fields in ({}, {"id": ""}, {"matching": " \t "}, {"session_id": "", "thread_id": ""}, {"text": "quay"}):
-        answer = browser.post("/memory/forget", data={**fields, "of": "project", "confirmed": "yes"})
+def test_a_form_with_an_empty_field_forgets_nothing(browser: httpx.Client, admin: httpx.Client) -> None:
+    for field in ("id", "session_id", "thread_id", "before", "matching"):
+        sent = {"session_id": "s1", field: " \t "}
+        answer = browser.post("/memory/forget", data={**sent, "confirmed": "yes"})
+        assert answer.status_code == 400 and f"the field {field} is empty" in answer.text
+    for fields in ({}, {"of": "project"}, {"text": "quay", "ids": "e1"}):
+        answer = browser.post("/memory/forget", data={**fields, "confirmed": "yes"})
         assert answer.status_code == 400 and "nothing says which exchanges" in answer.text, fields
     assert ids(admin, session_id="s1") == ["e1", "e2"]
 
@@ -298,6 +307,24 @@ def test_an_empty_memory_says_how_one_begins(empty: TestClient) -> None:
     assert page.count("<article") == 1 and "Forget" not in page and "The memory of the user" in page
     assert "the memory of the user is empty" in empty.get("/memory/search?q=quay").text
     assert empty.get("/memory?of=project").status_code == empty.get("/memory/session?session_id=s").status_code == 404
+
+
+def test_sessions_and_exchanges_are_shown_in_pages(empty: TestClient, tmp_path: Path) -> None:
+    empty.get("/memory")
+    (path,) = tmp_path.glob(".ai/**/exchanges.sqlite3")
+    table = ExchangeTable(path)
+    table.add([exchange(n, session=f"one-{n}") for n in range(51)])
+    table.add([exchange(100 + n, session="many", thread_id=f"thread-{n % 7}") for n in range(51)])
+    table.close()
+    for address, first, last in (("/memory?of=user", ">many<", ">one-1<"), ("/memory/session?of=user&session_id=many",
+                                 "question 100 ", "question 150 ")):  # fmt: skip
+        page, second = empty.get(address).text, empty.get(f"{address}&page=1").text
+        following = f'<a href="{address.replace("&", "&amp;")}&amp;page=1">Next page</a>'
+        assert first in page and last not in page and following in page and "Previous page" not in page
+        assert last in second and first not in second and "Next page" not in second
+    page = empty.get("/memory").text
+    assert "thread-4</a> and 2 more" in page
+    assert "102 exchanges in 52 sessions" in page and "102 exchanges not indexed yet" in page
 
 
 def test_a_damaged_memory_is_named_and_the_page_is_shown(empty: TestClient, tmp_path: Path) -> None:

@@ -56,6 +56,26 @@ def codes(refused: pytest.ExceptionInfo[Rejected]) -> list[str]:
     return [finding.code for finding in refused.value.findings]
 
 
+def test_a_selection_counts_what_it_names_and_reads_an_index(tmp_path: Path) -> None:
+    table = ExchangeTable(tmp_path / "exchanges.sqlite3")
+    assert table.totals() == (0, 0, None, None) and table.count() == 0
+    spoken = [exchange(n, session=f"s{n % 2}", thread_id="t" if n > 2 else None) for n in range(6)]
+    table.add(spoken)
+    assert table.totals() == (6, 2, START, START + timedelta(minutes=5))
+    for selection, ids in (
+        (Selection(), [0, 1, 2, 3, 4, 5]), (Selection(("e1", "e9")), [1]), (Selection(session_id="s0"), [0, 2, 4]),
+        (Selection(thread_id="t"), [3, 4, 5]), (Selection(session_id="s0", thread_id="t"), [4]),
+        (Selection(text="TOPIC3"), [3]), (Selection(("e3",), "s0"), []), (Selection(session_id="' OR 1"), []),
+        (Selection(since=spoken[2].timestamp, before=spoken[4].timestamp), [2, 3]),
+    ):  # fmt: skip
+        assert [one.id for one in table.select(selection)] == [f"e{n}" for n in ids]
+        assert table.count(selection) == len(ids)
+    plan = f"EXPLAIN QUERY PLAN SELECT data FROM exchanges {(chosen := Selection(session_id='s0')).where}"
+    with table._using() as connection:
+        assert "exchanges_by_session" in connection.execute(plan, chosen.parameters()).fetchone()[3]
+    table.close()
+
+
 async def test_an_exchange_is_found_verbatim_with_all_of_its_fields(tmp_path: Path) -> None:
     whole = exchange(
         1, "Where do herons nest?\nIn May?", "On the *roof*.", "session/../1", thread_id="t 1",

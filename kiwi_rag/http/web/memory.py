@@ -37,6 +37,8 @@ FOLDED, FOLDED_LINES = 1_500, 30
 MAX_SHOWN = 20_000
 """Characters of a message above which the rest is left out, unless it is opened alone."""
 _BEGINNING = 100
+_NARROWING = ("id", "session_id", "thread_id", "before", "matching")
+"""Fields of the form that forgets. An empty one is refused: without it the others would mean more."""
 _NAMED = 5
 """Ids that a question names."""
 
@@ -132,7 +134,9 @@ class Memories(PageGroup):
     async def forget(self, form: Form) -> Done:
         """Forget for good what all fields together name, after a question that says how many these are."""
         name, memory = self._chosen(form)
-        ids, session_id = tuple(filter(None, form.getlist("id"))), form.get("session_id", "")
+        if blank := [field for field in _NARROWING if not form.get(field, "any").strip()]:
+            raise UsageError(f"the field {blank[0]} is empty", hint="go back and fill it in")
+        ids, session_id = tuple(form.getlist("id")), form.get("session_id", "")
         before, text = parse_time("before", form.get("before", "")), form.get("matching", "").strip()
         selection = Selection(ids, session_id, form.get("thread_id", ""), before=before, text=text)
         if selection.is_empty:
