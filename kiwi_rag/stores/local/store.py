@@ -126,9 +126,8 @@ class LocalVectorStore:
             When the catalog was deleted. It is not made anew, for the workspace around it may be gone.
         """
         require_unit_vectors(found)
-        await _in_thread(
-            partial(self._existing, self._writing), lambda c: vectors.put_vectors(c, passages, found, fingerprint)
-        )
+        existing = partial(self._existing, self._writing)
+        await _in_thread(existing, lambda c: vectors.put_vectors(c, passages, found, fingerprint))
 
     async def update_chroma(self) -> None:
         """Bring Chroma up to date after `put_vectors`, unless another process is writing: it does that at its end."""
@@ -322,8 +321,8 @@ class LocalVectorStore:
         with self._existing(self._reading) as connection:
             has_chroma = self._chroma_for(connection) is not None
         if has_chroma:
-            with suppress(StoreBusy), self._locked() as connection:
-                self._flush(connection)
+            with suppress(StoreBusy):
+                self._flush()
 
     def _current(self, connection: Connection) -> Snapshot:
         snapshot, self._snapshot = self._snapshot, None  # one that fails half-way is not used again
@@ -334,8 +333,7 @@ class LocalVectorStore:
 
     def _finish(self) -> None:
         try:
-            with self._locked() as connection:
-                self._flush(connection)
+            self._flush()
         finally:
             self._lock.release()
 
@@ -343,13 +341,14 @@ class LocalVectorStore:
         """Return the Chroma index if the catalog is so large that it has one."""
         return self._chroma if int(meta(connection, "vectors")) > self._exact_limit else None
 
-    def _flush(self, connection: Connection) -> None:
-        self._wrote, self._chroma_failure = False, ""
-        try:
-            if chroma := self._chroma_for(connection):
-                chroma.synchronise(connection)
-        except ChromaFailed as error:
-            self._chroma_failure = f"chroma cannot be written, so searches stay exact: {error}"
+    def _flush(self) -> None:
+        with self._locked() as connection:
+            self._wrote, self._chroma_failure = False, ""
+            try:
+                if chroma := self._chroma_for(connection):
+                    chroma.synchronise(connection)
+            except ChromaFailed as error:
+                self._chroma_failure = f"chroma cannot be written, so searches stay exact: {error}"
 
     def _status(self, connection: Connection) -> StoreStatus:
         passages = int(meta(connection, "passages"))
@@ -363,10 +362,8 @@ class LocalVectorStore:
         )
 
     def _check(self, connection: Connection) -> tuple[str, ...]:
-        problems = maintenance.find_problems(connection)
-        chroma = self._chroma_for(connection)
-        problem = chroma.problem(connection) if chroma else ""
-        return (*problems, problem) if problem else tuple(problems)
+        problems, chroma = maintenance.find_problems(connection), self._chroma_for(connection)
+        return (*problems, *filter(None, [chroma.problem(connection) if chroma else ""]))
 
     def _repair(self) -> Sequence[str]:
         self._snapshot, done = None, []
@@ -393,8 +390,8 @@ class LocalVectorStore:
     def _close(self) -> None:
         try:
             if self._wrote:
-                with suppress(StoreBusy), self._locked() as connection:  # another writer flushes by itself
-                    self._flush(connection)
+                with suppress(StoreBusy):  # another writer flushes by itself
+                    self._flush()
         finally:
             self._wrote, self._snapshot = False, None
             self._chroma.close()
