@@ -5,13 +5,15 @@ The schema is made by numbered steps, and ``PRAGMA user_version`` is the number 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.storage.atomic import make_derived_folder, new_file
@@ -21,7 +23,9 @@ from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 
 REPAIR_HINT = "kiwi doctor --repair"
 Lane = Literal["read", "write", "audit"]
+_T = TypeVar("_T")
 _FileIdentity = tuple[int, int] | None
+_Waiting = tuple[Callable[[Connection], Any], asyncio.Future[Any]]
 
 # Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
 # have no trigger: with ``trusted_schema = OFF`` one may not touch a virtual table.
@@ -230,6 +234,53 @@ class CatalogSession:
                 migrate(connection)
                 set_meta(connection, "catalog_id", self._ownership.claim())
             draft.replace(self.path)
+
+
+class SharedReader:
+    """Reads from a catalog for many callers: functions that wait share a worker thread and a transaction.
+
+    A search reads items one by one, which each took less time than to hand it to a thread and back. A function sees
+    all that was committed before it was passed in: no other joins a transaction that has begun. What may take long has
+    a thread of its own.
+    """
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[Connection]]) -> None:
+        self._begin = begin
+        self._waiting: list[_Waiting] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def read(self, function: Callable[[Connection], _T]) -> _T:
+        """Return what `function` returns for a connection."""
+        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((function, done))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._read_waiting())
+        return await done
+
+    async def _read_waiting(self) -> None:
+        while batch := [one for one in self._waiting if not one[1].done()]:
+            self._waiting = []
+            try:
+                finished = await asyncio.to_thread(self._run_together, batch)
+            except BaseException:  # the loop or its threads end
+                for _, done in (*batch, *self._waiting):
+                    done.cancel()
+                raise
+            for (_, done), finish in zip(batch, finished, strict=True):
+                if not done.done():  # its caller has not gone
+                    finish()
+
+    def _run_together(self, batch: Sequence[_Waiting]) -> Sequence[Callable[[], None]]:
+        """Return what finishes each future, to be called in its loop; after an error another transaction begins."""
+        finished: list[Callable[[], None]] = []
+        while len(finished) < len(batch):
+            try:
+                with self._begin() as connection:
+                    for function, done in batch[len(finished) :]:
+                        finished.append(partial(done.set_result, function(connection)))
+            except Exception as error:  # noqa: BLE001  # the future raises it
+                finished += [partial(done.set_exception, error) for _, done in batch[len(finished) :][:1]]
+        return finished
 
 
 def migrate(connection: Connection, steps: tuple[str, ...] = STEPS) -> None:

@@ -205,8 +205,7 @@ class Snapshot:
             # The unknown vectors lengthen a sum by 1 each at most, so that no centroid's cosine is too high.
             missing = np.add.reduceat(~self.embedded[rows], starts, dtype=np.float64)
             self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1) + missing
-        norms: NDArray[np.float64] = self._norms[np.searchsorted(self._items, items)]
-        return norms
+        return self._norms[np.searchsorted(self._items, items)]
 
 
 class _GrowingMatrix:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.model import (
@@ -38,12 +38,11 @@ from kiwi_rag.stores.local.catalog import meta
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
 from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock
 from kiwi_rag.stores.local.search import EXACT_LIMIT, search
-from kiwi_rag.stores.local.session import CatalogSession, find_damage
+from kiwi_rag.stores.local.session import CatalogSession, SharedReader, find_damage
 from kiwi_rag.stores.local.snapshot import Snapshot, similar_terms
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
 Result = TypeVar("Result")
-_Waiting = tuple[Callable[[Connection], Any], asyncio.Future[Any]]
 
 
 class LocalVectorStore:
@@ -83,8 +82,7 @@ class LocalVectorStore:
         self._chroma_failure = ""
         self._snapshot: Snapshot | None = None
         self._wrote = False
-        self._waiting: list[_Waiting] = []
-        self._reader: asyncio.Task[None] | None = None
+        self._reader = SharedReader(self._reading)
         self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"), digests=audit_digests)
         """The audit log; blocking, and independent of the writer's lock."""
 
@@ -135,7 +133,7 @@ class LocalVectorStore:
 
     async def has_vectors(self) -> bool:
         """Whether any passage has a vector; without one a search does not need the query's vector."""
-        return await self._read(lambda c: bool(meta(c, "vectors")))
+        return await self._reader.read(lambda c: bool(meta(c, "vectors")))
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay recorded. Return whether it was there."""
@@ -155,7 +153,7 @@ class LocalVectorStore:
 
     async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
         """Return an item with all or some of its files; None when it is not there in that version."""
-        return await self._read(lambda c: catalog.get_item(c, ref, files))
+        return await self._reader.read(lambda c: catalog.get_item(c, ref, files))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id."""
@@ -163,19 +161,19 @@ class LocalVectorStore:
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
-        return await self._read(lambda c: catalog.history(c, ref))
+        return await self._reader.read(lambda c: catalog.history(c, ref))
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return the statistics for BM25 of these terms."""
-        return await self._read(lambda c: self._current(c).statistics(c, terms))
+        return await self._reader.read(lambda c: self._current(c).statistics(c, terms))
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
-        return await self._read(lambda c: similar_terms(c, terms))
+        return await self._reader.read(lambda c: similar_terms(c, terms))
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""
-        return await self._read(lambda c: search(c, self._current(c), query, self._chroma_for(c)))
+        return await self._reader.read(lambda c: search(c, self._current(c), query, self._chroma_for(c)))
 
     async def status(self) -> StoreStatus:
         """Return counts, and the problems that are found without a full check."""
@@ -225,44 +223,6 @@ class LocalVectorStore:
     async def close(self) -> None:
         """Update Chroma if this store wrote, and close all files."""
         await asyncio.to_thread(self._close)
-
-    async def _read(self, function: Callable[[Connection], Result]) -> Result:
-        """Return what `function` returns for a connection; functions that wait share a worker thread and a transaction.
-
-        A search reads items one by one, which each took less time than to hand it to a thread and back. A function sees
-        all that was committed before it was passed in: no other joins a transaction that has begun. What may take long
-        has a thread of its own.
-        """
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((function, done))
-        if self._reader is None or self._reader.done():
-            self._reader = asyncio.create_task(self._read_waiting())
-        return await done
-
-    async def _read_waiting(self) -> None:
-        while batch := [one for one in self._waiting if not one[1].done()]:
-            self._waiting = []
-            try:
-                finished = await asyncio.to_thread(self._run_together, batch)
-            except BaseException:  # the loop or its threads end
-                for _, done in (*batch, *self._waiting):
-                    done.cancel()
-                raise
-            for (_, done), finish in zip(batch, finished, strict=True):
-                if not done.done():  # its caller has not gone
-                    finish()
-
-    def _run_together(self, batch: Sequence[_Waiting]) -> Sequence[Callable[[], None]]:
-        """Return what finishes each future, to be called in its loop; after an error another transaction begins."""
-        finished: list[Callable[[], None]] = []
-        while len(finished) < len(batch):
-            try:
-                with self._reading() as connection:
-                    for function, done in batch[len(finished) :]:
-                        finished.append(partial(done.set_result, function(connection)))
-            except Exception as error:  # noqa: BLE001  # the future raises it
-                finished += [partial(done.set_exception, error) for _, done in batch[len(finished) :][:1]]
-        return finished
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
