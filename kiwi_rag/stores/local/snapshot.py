@@ -17,8 +17,7 @@ import numpy as np
 
 from kiwi_rag.lexical import MAX_CANDIDATES, MAX_TERMS, find_similar, max_edits, split_halves, swap_middle
 from kiwi_rag.model import CollectionStatistics, Filters, ItemRef, Passage
-from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, state
-from kiwi_rag.stores.local.vectors import PASSAGES
+from kiwi_rag.stores.local.catalog import PASSAGES, item_ref, matching_items, meta, read_passage, state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -32,7 +32,7 @@ from kiwi_rag.stores.base import (
     require_document,
     require_unit_vectors,
 )
-from kiwi_rag.stores.local import catalog, maintenance, vectors
+from kiwi_rag.stores.local import catalog, maintenance
 from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.catalog import meta
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
@@ -107,11 +107,11 @@ class LocalVectorStore:
 
     async def unembedded(self) -> Sequence[UnembeddedDocument]:
         """Return the documents with passages that have no vector yet."""
-        return await _in_thread(self._reading, vectors.unembedded)
+        return await _in_thread(self._reading, catalog.unembedded)
 
     async def passages(self, keys: Sequence[int]) -> Mapping[int, Passage]:
         """Return those of some passages that are stored, by their keys; raises as `put_vectors`."""
-        return await _in_thread(partial(self._existing, self._reading), lambda c: vectors.read_passages(c, keys))
+        return await _in_thread(partial(self._existing, self._reading), lambda c: catalog.read_passages(c, keys))
 
     async def put_vectors(self, passages: Mapping[int, Passage], found: Mapping[int, Vector], fingerprint: str) -> None:
         """Store vectors of passages, by their keys, in one transaction; passages that are gone get none.
@@ -125,7 +125,7 @@ class LocalVectorStore:
         """
         require_unit_vectors(found)
         existing = partial(self._existing, self._writing)
-        await _in_thread(existing, lambda c: vectors.put_vectors(c, passages, found, fingerprint))
+        await _in_thread(existing, lambda c: catalog.put_vectors(c, passages, found, fingerprint))
 
     async def update_chroma(self) -> None:
         """Bring Chroma up to date after `put_vectors`, unless another process is writing: it does that at its end."""
