@@ -32,7 +32,7 @@ import sys, time
 started = time.perf_counter()
 from pathlib import Path
 from kiwi_rag.embedding.factory import load_provider
-provider = load_provider(sys.argv[1], cache_dir=Path(sys.argv[2]), cached=False)
+provider = load_provider(sys.argv[1], cache_dir=Path(sys.argv[2])).uncached
 provider.encode(["how do I roll back a release"])
 print(time.perf_counter() - started)
 """
@@ -73,7 +73,7 @@ def throughput(names: Sequence[str], threads: int) -> dict[str, Any]:
     """Return texts a second by provider and, with two, their ratio; without the corpus, that this was skipped."""
     if not CORPUS.is_dir():
         return {figure: {"skipped": NEEDS_SHARED} for figure in ("texts_per_second", "ratio")}
-    providers = {n: load_provider(n, cache_dir=CACHE, threads=threads, cached=False) for n in names}
+    providers = {n: load_provider(n, cache_dir=CACHE, threads=threads).uncached for n in names}
     rates = alternating(providers, texts_of(TOKENS, TEXTS))
     result = {"texts_per_second": {name: spread(rounds, 1) for name, rounds in rates.items()}}
     if len(names) == 2:

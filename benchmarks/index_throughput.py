@@ -53,7 +53,7 @@ ENCODE = """
 import asyncio, json, sqlite3, sys, time
 from pathlib import Path
 from kiwi_rag.embedding.factory import load_provider
-provider = load_provider(cache_dir=Path(sys.argv[2]), cached=False)
+provider = load_provider(cache_dir=Path(sys.argv[2])).uncached
 rows = sqlite3.connect(sys.argv[1]).execute("SELECT context, text FROM passages").fetchall()
 from kiwi_rag.model import Passage
 from kiwi_rag.wordpieces import embedded_text

@@ -97,7 +97,7 @@ def rates() -> Mapping[str, Any]:
     """Return stretches a second by model: the median, lowest and highest of the rounds."""
     if not CORPUS.is_dir():
         return {}
-    providers = {model: load_provider("onnx", cache_dir=CACHE, model=model, cached=False) for model in MODELS}
+    providers = {model: load_provider("onnx", cache_dir=CACHE, model=model).uncached for model in MODELS}
     times = alternating(providers, texts_of(TOKENS, TEXTS))
     return {model: [round(f(rounds), 1) for f in (statistics.median, min, max)] for model, rounds in times.items()}
 

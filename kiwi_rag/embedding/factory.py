@@ -73,7 +73,6 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
     model_dir: Path | None = None,
     threads: int = 0,
     servers: ServerOptions = ServerOptions(),
-    cached: bool = True,
     allow: Allow | None = None,
 ) -> EmbeddingProvider:
     """Return the provider called `name`, with the persistent cache before it. Loads and contacts nothing.
@@ -91,8 +90,6 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
         Of the local providers: a folder with the weights; threads (0: one a core).
     servers
         Options of the remote providers.
-    cached
-        Whether the persistent cache is used.
     allow
         Called with host, purpose, bytes and estimated cost before anything is sent to a server; raises if that is not
         allowed.
@@ -114,7 +111,7 @@ def load_provider(  # noqa: PLR0913 - plain values, because this package reads n
         provider, *fallbacks = chain = remote_providers(name, model, cache_dir, servers, allow)
         if fallbacks or servers.identity:
             provider = FailoverEmbeddingProvider(chain, cache_dir / "probes.sqlite", servers.identity)
-    return CachedEmbeddingProvider(provider, cache_dir / "embeddings.sqlite") if cached else provider
+    return CachedEmbeddingProvider(provider, cache_dir / "embeddings.sqlite")
 
 
 def remote_providers(

@@ -292,18 +292,19 @@ class _Run:
     def _admit(
         self, path: str, content: SourceContent, history: Mapping[str, str], audit: AuditSink
     ) -> AdmittedFile | None:
-        gate, policy = self.writer.gate, self.to.policy
-        if not isinstance(content.candidate, DocumentFile):
-            admission = gate.admit(content.candidate, policy, history, audit)
-            return AdmittedFile(admission, split(admission.item), content.stamp(path, admission.digest, self.rules))
-        document, passages = self.writer.read_document(content.candidate, self.rules, policy, audit)
-        before, present = self.stamps.get(path), (_UNREAD, document.content_sha256, self.rules)
-        if before and (before.size, before.sha256, before.gate_stamp) == present:
-            # Another user of a shared index stored this content, by the same rules.
-            self._keep_unchanged(path, content, before.digest)
-            return None
-        admission = self.writer.admit_document(document, passages, policy, audit)
-        self.report.warnings += document.findings
+        policy = self.to.policy
+        if isinstance(content.candidate, DocumentFile):
+            document, passages = self.writer.read_document(content.candidate, self.rules, policy, audit)
+            before, present = self.stamps.get(path), (_UNREAD, document.content_sha256, self.rules)
+            if before and (before.size, before.sha256, before.gate_stamp) == present:
+                # Another user of a shared index stored this content, by the same rules.
+                self._keep_unchanged(path, content, before.digest)
+                return None
+            admission = self.writer.admit_document(document, passages, policy, audit)
+            self.report.warnings += document.findings
+        else:
+            admission = self.writer.gate.admit(content.candidate, policy, history, audit)
+            passages = split(admission.item)
         return AdmittedFile(admission, passages, content.stamp(path, admission.digest, self.rules))
 
     def _record_rejection(self, path: str, error: Rejected) -> None:

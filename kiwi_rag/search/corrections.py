@@ -35,7 +35,8 @@ def find_unknown_terms(text: str, statistics: CollectionStatistics) -> dict[str,
     """
     frequency, missing = statistics.document_frequency, dict[str, str]()
     for word in split_words(text):  # the term of the whole word, and then those of its parts
-        unknown = {t: letters for t, letters in word.items() if not frequency.get(t) and _may_be_misspelt(t, letters)}
+        rare = {term: letters for term, letters in word.items() if not frequency.get(term) and max_edits(letters)}
+        unknown = {term: letters for term, letters in rare.items() if term not in _english_terms()}
         if len(word) == 1 or unknown.keys() - {next(iter(word))}:
             missing |= unknown
     return dict(list(missing.items())[:MAX_UNKNOWN])
@@ -52,11 +53,6 @@ def collect_options(
     """
     answers = list(similar)
     return {term: _options(term, letters, [a.get(term, ()) for a in answers]) for term, letters in unknown.items()}
-
-
-def distinct_options(options: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
-    """Return every term whose document frequency `choose_corrections` needs."""
-    return tuple(dict.fromkeys(option for found in options.values() for option in found))
 
 
 def choose_corrections(options: Mapping[str, Mapping[str, int]], statistics: CollectionStatistics) -> dict[str, str]:
@@ -97,10 +93,6 @@ def _most_similar(word: str, counts: Counter[str]) -> str:
     from rapidfuzz.distance import OSA
 
     return min(counts, key=lambda other: (OSA.distance(word, other), -counts[other], other))
-
-
-def _may_be_misspelt(term: str, letters: str) -> bool:
-    return bool(max_edits(letters)) and term not in _english_terms()
 
 
 @lru_cache(maxsize=1)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kiwi_rag.collection import Collection
@@ -221,7 +222,7 @@ async def correct_terms(
     calls = (tq.guard("statistics", tq.tier.store.similar_terms(tuple(unknown))) for tq in tier_queries if tq.answers)
     options = corrections.collect_options(unknown, filter(None, await asyncio.gather(*calls)))
     answering = [tq for tq in tier_queries if tq.answers]
-    frequencies = await fetch_statistics(answering, [*terms, *corrections.distinct_options(options)])
+    frequencies = await fetch_statistics(answering, [*dict.fromkeys((*terms, *chain.from_iterable(options.values())))])
     chosen = corrections.choose_corrections(options, frequencies)
     corrected = corrections.replace_terms(terms, chosen)
     for tq in tier_queries:  # the options that were not chosen must not count as terms of the query

@@ -73,10 +73,8 @@ def verify_stored(stored: StoredItem, ref: ItemRef, trust: TrustPolicy, tier: Co
     verified: VerifiedPayload[Any] = (verify_index if is_document else verify)(stored.envelope, trust, received)
     signed = verified.statement
     if signed.registry != tier.audience:
-        hint = f"is registry_name right? KIWI_REGISTRY_NAME={signed.registry}"
-        raise HitChanged(
-            f"signed for registry {signed.registry!r}, and registry_name is {tier.audience!r} here", hint=hint
-        )
+        message = f"signed for registry {signed.registry!r}, and registry_name is {tier.audience!r} here"
+        raise HitChanged(message, hint=f"is registry_name right? KIWI_REGISTRY_NAME={signed.registry}")
     if is_document:
         is_other = (signed.collection, signed.path) != (tier.workspace, ref.item_id)
     else:
@@ -120,9 +118,8 @@ def _verify_item_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
         if name not in files:
             raise HitChanged(f"the store has no file {name} of the item")
     content = files[passage.file or signed.main].decode("utf-8", "replace")
-    summaries, passages = _signed_passages(
-        signed.ref.item_type, signed.ref.item_id, item.content, passage.file, content if passage.file else ""
-    )
+    other = (passage.file, content) if passage.file else ("", "")
+    summaries, passages = _signed_passages(signed.ref.item_type, signed.ref.item_id, item.content, *other)
     if not passage.file and (passage.ordinal == 0 or any(_same(passage, p) for p in passages[:summaries])):
         about = str(signed.metadata.get("description") or signed.ref.item_id)
         summary = replace(passages[0], ordinal=passage.ordinal) if passages else passage
@@ -206,9 +203,8 @@ def check_candidates(candidates: Candidates, query: StoreQuery, *, comparable: b
         When there are far more than requested, a score is outside of its leg's range, or a candidate is malformed.
     """
     if len(candidates.items) > MAX_CANDIDATES:
-        raise StoreCorrupt(
-            f"the tier returned {len(candidates.items)} passages, and {query.depth} a leg were requested{_TIER_IGNORED}"
-        )
+        returned = f"the tier returned {len(candidates.items)} passages, and {query.depth} a leg were requested"
+        raise StoreCorrupt(f"{returned}{_TIER_IGNORED}")
     # BM25 saturates: a term contributes less than idf · (k1 + 1), however often it occurs.
     highest = (K1 + 1) * sum(bm25_weights(query.statistics, query.terms).values())
     ceiling = highest if comparable else sys.float_info.max / 2

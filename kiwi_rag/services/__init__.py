@@ -206,8 +206,8 @@ class Services(ClosesOpened):
         from kiwi_rag.validation.audit import AuditEvent
 
         def record(about: Mapping[str, Any]) -> None:
-            details = {"caller": self.principal, **about}
-            self.local_store(self.user_dir).audit.append(AuditEvent("consent", about["host"], "", "", details))
+            event = AuditEvent("consent", about["host"], "", "", {"caller": self.principal, **about})
+            self.local_store(self.user_dir).audit.append(event)
 
         return Consents(self.user_dir / "consent.json", self.settings.consent, record)
 
@@ -297,8 +297,8 @@ class Services(ClosesOpened):
         if tier == "user":
             return self.user_dir
         if self.project_dir is None or not self.project_dir.is_dir():
-            hint = "kiwi init"
-            raise NotFound(f"{self.cwd} is in no project: neither it nor a folder above it has a .ai folder", hint=hint)
+            message = f"{self.cwd} is in no project: neither it nor a folder above it has a .ai folder"
+            raise NotFound(message, hint="kiwi init")
         return self.project_dir
 
     def local(self, name: str) -> Collection:
@@ -322,8 +322,7 @@ class Services(ClosesOpened):
     @property
     def audit(self) -> SqliteAuditLog:
         """The local audit log for the registry tier: the project's in a project, else the user's."""
-        name = "project" if self.project_dir else "user"
-        return self.local_store(self.root(name)).audit
+        return self.local_store(self.root("project" if self.project_dir else "user")).audit
 
     def source_names(self, source: str) -> Sequence[str]:
         """Return the tiers that `source` names; the project tier only in a project, or when named itself."""
@@ -333,8 +332,7 @@ class Services(ClosesOpened):
         """Return a searcher over the tiers that `source` names."""
         from kiwi_rag.search import Searcher
 
-        tiers = [self.tier(name) for name in self.source_names(source)]
-        return Searcher(tiers, self.embed, self.settings.deadline)
+        return Searcher(list(map(self.tier, self.source_names(source))), self.embed, self.settings.deadline)
 
     async def prepare_registry(self) -> None:
         """Create the embedded registry if there is none, bring its schema up to date, and enrol this user's signers.
@@ -383,12 +381,7 @@ class Services(ClosesOpened):
     def local_store(self, root: Path, *below: str, **options: Any) -> LocalVectorStore:
         """Return this user's store below the ``.ai`` folder `root`, which is closed with these services.
 
-        `options` are those of `LocalVectorStore`.
-
-        Raises
-        ------
-        StoreError
-            When its folder ``vectors`` is a symbolic link.
+        `options` are those of `LocalVectorStore`; raises as `index_folder`.
         """
         from kiwi_rag.stores.local import LocalVectorStore
 
@@ -402,7 +395,6 @@ class Services(ClosesOpened):
     def _registry_store(self) -> RegistryVectorStore:
         from kiwi_rag.stores.postgres import RegistryVectorStore
 
-        transport = self.registry_connection.transport()
-        store = RegistryVectorStore(transport, fingerprint=str(self.embed.fingerprint))
+        store = RegistryVectorStore(self.registry_connection.transport(), fingerprint=str(self.embed.fingerprint))
         self._opened.push_async_callback(store.close)
         return store

@@ -105,9 +105,8 @@ def read_linked(path: Path, root: Path, max_bytes: int) -> bytes:
 def unreadable(path: str, error: OSError) -> SourceUnreadable:
     """Return the error for a file or folder that the operating system refuses to open."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return SourceUnreadable(
-            f"{path} is not read, because a part of its path is a link", hint="replace the link with a folder or file"
-        )
+        hint = "replace the link with a folder or file"
+        return SourceUnreadable(f"{path} is not read, because a part of its path is a link", hint=hint)
     return SourceUnreadable(f"cannot read {path}: {error.strerror or error}", hint="check the owner and the mode")
 
 

@@ -227,9 +227,7 @@ async def collect_workspace_status(workspace: DocumentIndex, *, brief: bool = Fa
         state, kind = await tier.store.status(), tier.store.capabilities.kind
         run = _last_run(tier)
         types = Counter() if brief else Counter(map(_type_of, await tier.store.list(Filters())))
-    complete = (
-        run == RunState.COMPLETE and not state.unembedded if kind == "local" else not state.problems
-    )  # several users run a shared one
+    is_finished = run == RunState.COMPLETE and not state.unembedded
     folder = Path(str(state.details["path"])).parent if "path" in state.details else None
     return {
         "workspace": workspace.name,
@@ -239,7 +237,7 @@ async def collect_workspace_status(workspace: DocumentIndex, *, brief: bool = Fa
         "embedded": _embedded(state),
         "file_types": dict(sorted(types.items())),
         "run": run,
-        "complete": complete,
+        "complete": is_finished if kind == "local" else not state.problems,  # several users run a shared one
         "model": state.fingerprint,
         "store": kind,
         "path": str(folder or ""),

@@ -21,6 +21,7 @@ from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, check
 
 WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""
+_KEY_ID = re.compile(r'"keyid"\s*:\s*"([0-9a-f]{64})"')
 _HINT = "a key id does not give the public key: the key's owner prints that with kiwi keys show"
 
 
@@ -61,9 +62,7 @@ def _key_ids_seen(app: Services) -> Iterator[str]:
     for root in filter(None, (app.project_dir, app.user_dir)):
         for path in root.rglob("*.sig"):
             if path.is_file() and path.stat().st_size <= trust_file.MAX_BYTES:
-                yield from re.findall(
-                    r'"keyid"\s*:\s*"([0-9a-f]{64})"', path.read_text(encoding="utf-8", errors="replace")
-                )
+                yield from _KEY_ID.findall(path.read_text(encoding="utf-8", errors="replace"))
     yield from read_all(app.monitor_dir, PinnedState.key_ids)
 
 

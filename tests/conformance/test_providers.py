@@ -31,7 +31,7 @@ NEEDS_TORCH = pytest.mark.skipif(
 
 @cache
 def local(name: str, model: str = "") -> EmbeddingProvider:
-    return load_provider(name, cache_dir=CACHE, model=model, threads=1, cached=False)
+    return load_provider(name, cache_dir=CACHE, model=model, threads=1).uncached
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +53,10 @@ def provider(
             return local("onnx", MODEL)
         case "openai":
             return load_provider(
-                "openai", cache_dir=folder, servers=ServerOptions(f"{server.url}/v1"), model="minilm", cached=False
-            )
+                "openai", cache_dir=folder, servers=ServerOptions(f"{server.url}/v1"), model="minilm"
+            ).uncached
         case "ollama":
-            return load_provider("ollama", cache_dir=folder, servers=ServerOptions(server.url), cached=False)
+            return load_provider("ollama", cache_dir=folder, servers=ServerOptions(server.url)).uncached
         case "cached":
             return load_provider("ollama", cache_dir=folder, servers=ServerOptions(server.url))
         case name:

@@ -203,13 +203,13 @@ def test_what_is_not_allowed_cannot_be_revoked(user: Consented, host: str, purpo
 
 def test_a_remote_model_asks_before_it_gets_a_text(user: Consented, tmp_path: Path) -> None:
     servers = ServerOptions(base_url=f"http://{HOST}:11434")
-    provider = load_provider("ollama", cache_dir=tmp_path, servers=servers, cached=False, allow=user.consents().require)
+    provider = load_provider("ollama", cache_dir=tmp_path, servers=servers, allow=user.consents().require).uncached
     with pytest.raises(ConsentRequired):
         provider.encode(["our secret plan"])
     assert "secret" not in json.dumps(user.records)
     with EmbeddingServer(digests) as server:
         here = ServerOptions(base_url=server.url)
-        local = load_provider("ollama", cache_dir=tmp_path, servers=here, cached=False, allow=user.consents().require)
+        local = load_provider("ollama", cache_dir=tmp_path, servers=here, allow=user.consents().require).uncached
         assert len(local.encode(["x"])) == 1
     assert len(user.records) == 1
 

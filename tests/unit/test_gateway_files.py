@@ -205,8 +205,8 @@ def test_what_the_guide_says_reaches_a_server_that_embeds(
     gateway: Gateway, tmp_path: Any, provider: str, base: str, model: str
 ) -> None:
     asked = load_provider(
-        provider, cache_dir=tmp_path, model=model, servers=ServerOptions(gateway.url + base, dimension=8), cached=False
-    )
+        provider, cache_dir=tmp_path, model=model, servers=ServerOptions(gateway.url + base, dimension=8)
+    ).uncached
     assert len(asked.encode(["one", "two"])) == 2
     [seen] = gateway.seen
     proxies = [
@@ -221,8 +221,8 @@ def test_there_are_three_ways_and_a_wrong_one_is_no_route(gateway: Gateway, tmp_
     for wrong in ("", "/ai/chat", "/v1", "/ai/embeddings"):
         with pytest.raises(ModelUnavailable, match="404"):
             load_provider(
-                "openai", cache_dir=tmp_path, servers=ServerOptions(gateway.url + wrong, dimension=8), cached=False
-            ).encode(["x"])
+                "openai", cache_dir=tmp_path, servers=ServerOptions(gateway.url + wrong, dimension=8)
+            ).uncached.encode(["x"])
 
 
 def documented_paths() -> Sequence[str]:

@@ -133,18 +133,10 @@ def _read_settings(path: Path) -> Mapping[str, Any]:
             raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases", hint=_HINT)
         settings = yaml.safe_load(text) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        message = f"{path} cannot be read as YAML{_where(error)}"
-        raise ConfigError(message, hint=_HINT) from None  # the cause quotes the file
-    return _check_settings(settings, path)
-
-
-def _where(error: Exception) -> str:
-    """Return the line of a YAML error. The file may come from a cloned repository, so it is not quoted."""
-    mark = getattr(error, "problem_mark", None)
-    return f": line {mark.line + 1}" if mark else ""
-
-
-def _check_settings(settings: object, path: Path) -> Mapping[str, Any]:
+        mark = getattr(error, "problem_mark", None)
+        where = f": line {mark.line + 1}" if mark else ""
+        # The file may come from a cloned repository, and the cause would quote it.
+        raise ConfigError(f"{path} cannot be read as YAML{where}", hint=_HINT) from None
     if not isinstance(settings, dict) or not set(settings) <= _KEYS:
         raise ConfigError(f"{path} is no mapping, or has an unknown key", hint=_HINT)
     domains, services = settings.get("domains", {}), settings.get("services", {})

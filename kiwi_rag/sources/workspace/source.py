@@ -295,12 +295,17 @@ def is_path_ignored(root: Path, path: str) -> bool:
     return rules.ignores(path, is_folder=False)
 
 
-def _spec(text: str, path: Path) -> Any:
+def _read(path: Path) -> Any:
+    """Return the patterns of an ignore file; None where there is none."""
+    data = read_optional(path, MAX_BYTES)
+    if data is None:
+        return None
     from pathspec import GitIgnoreSpec
 
     # Several stars in a row match what one does and cost more, so they are merged before the check.
-    patterns = [_STARS.sub("*", line) for line in text.split("\n") if line.strip() and not line.startswith("#")]
-    if len(patterns) > MAX_PATTERNS or any(_is_costly(pattern) for pattern in patterns):
+    lines = data[:MAX_BYTES].decode("utf-8", "replace").split("\n")
+    patterns = [_STARS.sub("*", line) for line in lines if line.strip() and not line.startswith("#")]
+    if len(patterns) > MAX_PATTERNS or any(map(_is_costly, patterns)):
         hint = f"use up to {MAX_PATTERNS} patterns, each with up to {MAX_STARS} '*' between two slashes"
         raise SourceUnreadable(f"{path} holds patterns that take too long to match", hint=hint)
     return GitIgnoreSpec.from_lines(patterns)
@@ -308,8 +313,3 @@ def _spec(text: str, path: Path) -> Any:
 
 def _is_costly(pattern: str) -> bool:
     return len(pattern) > MAX_CHARACTERS or any(step.count("*") > MAX_STARS for step in pattern.split("/"))
-
-
-def _read(path: Path) -> Any:
-    data = read_optional(path, MAX_BYTES)
-    return None if data is None else _spec(data[:MAX_BYTES].decode("utf-8", "replace"), path)

@@ -17,7 +17,7 @@ from typing import Any
 
 from kiwi_rag.errors import StoreCorrupt
 from kiwi_rag.model import Admission, Envelope, Filters, Item, ItemRef, ItemType, Passage, StoredItem, Vector
-from kiwi_rag.stores.base import require_model, timestamp
+from kiwi_rag.stores.base import UnembeddedDocument, require_model, timestamp
 from kiwi_rag.symbols import passage_terms
 
 # One statement for all combinations of filters: each is a parameter, and an empty one matches every item. A tag filter
@@ -49,6 +49,14 @@ WHERE f.item_key = :key AND (:names IS NULL OR f.path IN (SELECT value FROM json
 _PUT_BLOB = """
 INSERT INTO blobs (sha256, content) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET content = excluded.content WHERE content <> excluded.content
+"""
+PASSAGES = "SELECT * FROM passages WHERE passage_key IN (SELECT value FROM json_each(?))"
+# The covering index gives the keys of the passages, so that their texts are not read.
+_UNEMBEDDED = """
+SELECT i.item_id, i.file_type, coalesce(json_extract(i.metadata, '$.last_modified'), ''),
+    json_group_array(p.passage_key)
+FROM passages p INDEXED BY passages_by_item JOIN items i USING (item_key)
+WHERE i.item_type = 'document' AND p.passage_key NOT IN (SELECT passage_key FROM vectors) GROUP BY item_key
 """
 
 
@@ -332,3 +340,32 @@ def _passage_row(item_key: int, passage: Passage, length: int) -> dict[str, Any]
     """Return the columns of ``passages``; `length` in terms."""
     heading = json.dumps(passage.heading, ensure_ascii=False)
     return asdict(passage) | {"item_key": item_key, "heading": heading, "length": length}
+
+
+def unembedded(connection: Connection) -> list[UnembeddedDocument]:
+    """Return the documents with passages that have no vector yet."""
+    if meta(connection, "vectors") == meta(connection, "passages"):  # usual, and the query reads every passage's key
+        return []
+    rows = connection.execute(_UNEMBEDDED).fetchall()
+    return [UnembeddedDocument(row[0], row[1], row[2], tuple(json.loads(row[3]))) for row in rows]
+
+
+def read_passages(connection: Connection, keys: Sequence[int]) -> dict[int, Passage]:
+    """Return those of some passages that are stored, by their keys."""
+    rows = connection.execute(PASSAGES, (json.dumps(list(keys)),))
+    return {row["passage_key"]: read_passage(row) for row in rows}
+
+
+def put_vectors(
+    connection: Connection, passages: Mapping[int, Passage], vectors: Mapping[int, Vector], fingerprint: str
+) -> None:
+    """Write the vectors of passages, by their keys, inside the caller's transaction.
+
+    What is not stored any more, or is another passage in a catalog that was made anew, gets none.
+    """
+    stored = read_passages(connection, list(vectors))
+    current = {key: vectors[key] for key, passage in stored.items() if passage == passages[key]}
+    if current:
+        check_model(connection, fingerprint, list(current.values()))
+        insert_vectors(connection, current.items())
+        increment_generation(connection)

@@ -30,9 +30,7 @@ SAMPLE = 8
 STALE_SHARE = 4
 STALE_LEAST = 1_000
 
-_VECTORS_OF = """
-SELECT passage_key, vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?))
-"""
+_VECTORS_OF = "SELECT passage_key, vector FROM vectors WHERE passage_key IN (SELECT value FROM json_each(?))"
 _SAMPLE_ROWS = "SELECT passage_key, vector FROM vectors ORDER BY random() LIMIT ?"
 
 
@@ -190,10 +188,8 @@ class ChromaIndex:
 
 def is_behind(connection: Connection) -> bool:
     """Whether the catalog has changes that Chroma lacks."""
-    return bool(
-        connection.execute("SELECT EXISTS (SELECT 1 FROM chroma_journal)").fetchone()[0]
-        or (meta(connection, "vectors") and not meta(connection, "chroma_generation"))
-    )
+    has_changes = connection.execute("SELECT EXISTS (SELECT 1 FROM chroma_journal)").fetchone()[0]
+    return bool(has_changes or (meta(connection, "vectors") and not meta(connection, "chroma_generation")))
 
 
 def catalog_id(connection: Connection) -> str:

@@ -168,8 +168,7 @@ def _frequencies_at(wanted: Rows, rows: Rows, frequencies: Numbers) -> Numbers:
     if not len(rows):
         return np.zeros(len(wanted))
     places = np.searchsorted(rows, wanted).clip(max=len(rows) - 1)
-    found: Numbers = np.where(rows[places] == wanted, frequencies[places], 0.0)
-    return found
+    return np.where(rows[places] == wanted, frequencies[places], 0.0)
 
 
 def _rows_of(snapshot: Snapshot, keys: list[int]) -> Rows:

@@ -23,8 +23,8 @@ from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 
 REPAIR_HINT = "kiwi doctor --repair"
 Lane = Literal["read", "write", "audit"]
+_T = TypeVar("_T")
 _FileIdentity = tuple[int, int] | None
-_Result = TypeVar("_Result")
 _Waiting = tuple[Callable[[Connection], Any], asyncio.Future[Any]]
 
 # Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
@@ -236,25 +236,25 @@ class CatalogSession:
             draft.replace(self.path)
 
 
-class SharedReads:
-    """Functions that read a catalog; those that wait share a worker thread and a transaction, which `reading` opens.
+class SharedReader:
+    """Reads from a catalog for many callers: functions that wait share a worker thread and a transaction.
 
     A search reads items one by one, which each took less time than to hand it to a thread and back. A function sees
     all that was committed before it was passed in: no other joins a transaction that has begun. What may take long has
     a thread of its own.
     """
 
-    def __init__(self, reading: Callable[[], AbstractContextManager[Connection]]) -> None:
-        self._reading = reading
+    def __init__(self, begin: Callable[[], AbstractContextManager[Connection]]) -> None:
+        self._begin = begin
         self._waiting: list[_Waiting] = []
-        self._reader: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    async def run(self, function: Callable[[Connection], _Result]) -> _Result:
+    async def read(self, function: Callable[[Connection], _T]) -> _T:
         """Return what `function` returns for a connection."""
-        done: asyncio.Future[_Result] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._waiting.append((function, done))
-        if self._reader is None or self._reader.done():
-            self._reader = asyncio.create_task(self._read_waiting())
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._read_waiting())
         return await done
 
     async def _read_waiting(self) -> None:
@@ -275,7 +275,7 @@ class SharedReads:
         finished: list[Callable[[], None]] = []
         while len(finished) < len(batch):
             try:
-                with self._reading() as connection:
+                with self._begin() as connection:
                     for function, done in batch[len(finished) :]:
                         finished.append(partial(done.set_result, function(connection)))
             except Exception as error:  # noqa: BLE001  # the future raises it

@@ -17,8 +17,7 @@ import numpy as np
 
 from kiwi_rag.lexical import MAX_CANDIDATES, MAX_TERMS, find_similar, max_edits, split_halves, swap_middle
 from kiwi_rag.model import CollectionStatistics, Filters, ItemRef, Passage
-from kiwi_rag.stores.local.catalog import item_ref, matching_items, meta, read_passage, state
-from kiwi_rag.stores.local.vectors import PASSAGES
+from kiwi_rag.stores.local.catalog import PASSAGES, item_ref, matching_items, meta, read_passage, state
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,8 +204,7 @@ class Snapshot:
             # The unknown vectors lengthen a sum by 1 each at most, so that no centroid's cosine is too high.
             missing = np.add.reduceat(~self.embedded[rows], starts, dtype=np.float64)
             self._norms[np.searchsorted(self._items, unknown)] = np.linalg.norm(sums, axis=1) + missing
-        norms: NDArray[np.float64] = self._norms[np.searchsorted(self._items, items)]
-        return norms
+        return self._norms[np.searchsorted(self._items, items)]
 
 
 class _GrowingMatrix:

@@ -32,13 +32,13 @@ from kiwi_rag.stores.base import (
     require_document,
     require_unit_vectors,
 )
-from kiwi_rag.stores.local import catalog, maintenance, vectors
+from kiwi_rag.stores.local import catalog, maintenance
 from kiwi_rag.stores.local.audit import SqliteAuditLog
 from kiwi_rag.stores.local.catalog import meta
 from kiwi_rag.stores.local.chroma import ChromaFailed, ChromaIndex, is_behind
 from kiwi_rag.stores.local.ownership import WAIT_SECONDS, Ownership, WriterLock
 from kiwi_rag.stores.local.search import EXACT_LIMIT, search
-from kiwi_rag.stores.local.session import CatalogSession, SharedReads, find_damage
+from kiwi_rag.stores.local.session import CatalogSession, SharedReader, find_damage
 from kiwi_rag.stores.local.snapshot import Snapshot, similar_terms
 from kiwi_rag.validation.admission import require_passages, require_sealed
 
@@ -82,7 +82,7 @@ class LocalVectorStore:
         self._chroma_failure = ""
         self._snapshot: Snapshot | None = None
         self._wrote = False
-        self._reads = SharedReads(self._reading)
+        self._reader = SharedReader(self._reading)
         self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"), digests=audit_digests)
         """The audit log; blocking, and independent of the writer's lock."""
 
@@ -107,11 +107,11 @@ class LocalVectorStore:
 
     async def unembedded(self) -> Sequence[UnembeddedDocument]:
         """Return the documents with passages that have no vector yet."""
-        return await _in_thread(self._reading, vectors.unembedded)
+        return await _in_thread(self._reading, catalog.unembedded)
 
     async def passages(self, keys: Sequence[int]) -> Mapping[int, Passage]:
         """Return those of some passages that are stored, by their keys; raises as `put_vectors`."""
-        return await _in_thread(partial(self._existing, self._reading), lambda c: vectors.read_passages(c, keys))
+        return await _in_thread(partial(self._existing, self._reading), lambda c: catalog.read_passages(c, keys))
 
     async def put_vectors(self, passages: Mapping[int, Passage], found: Mapping[int, Vector], fingerprint: str) -> None:
         """Store vectors of passages, by their keys, in one transaction; passages that are gone get none.
@@ -124,9 +124,8 @@ class LocalVectorStore:
             When the catalog was deleted. It is not made anew, for the workspace around it may be gone.
         """
         require_unit_vectors(found)
-        await _in_thread(
-            partial(self._existing, self._writing), lambda c: vectors.put_vectors(c, passages, found, fingerprint)
-        )
+        existing = partial(self._existing, self._writing)
+        await _in_thread(existing, lambda c: catalog.put_vectors(c, passages, found, fingerprint))
 
     async def update_chroma(self) -> None:
         """Bring Chroma up to date after `put_vectors`, unless another process is writing: it does that at its end."""
@@ -134,7 +133,7 @@ class LocalVectorStore:
 
     async def has_vectors(self) -> bool:
         """Whether any passage has a vector; without one a search does not need the query's vector."""
-        return await self._reads.run(lambda c: bool(meta(c, "vectors")))
+        return await self._reader.read(lambda c: bool(meta(c, "vectors")))
 
     async def delete(self, ref: ItemRef) -> bool:
         """Remove an item; its versions stay recorded. Return whether it was there."""
@@ -154,7 +153,7 @@ class LocalVectorStore:
 
     async def get(self, ref: ItemRef, files: Sequence[str] | None = None) -> StoredItem | None:
         """Return an item with all or some of its files; None when it is not there in that version."""
-        return await self._reads.run(lambda c: catalog.get_item(c, ref, files))
+        return await self._reader.read(lambda c: catalog.get_item(c, ref, files))
 
     async def list(self, filters: Filters) -> Sequence[StoredItem]:
         """Return the items that match, ordered by type and id."""
@@ -162,19 +161,19 @@ class LocalVectorStore:
 
     async def history(self, ref: ItemRef) -> Mapping[str, str]:
         """Return every version ever admitted here as version → content sha256 (hex)."""
-        return await self._reads.run(lambda c: catalog.history(c, ref))
+        return await self._reader.read(lambda c: catalog.history(c, ref))
 
     async def statistics(self, terms: Sequence[str]) -> CollectionStatistics:
         """Return the statistics for BM25 of these terms."""
-        return await self._reads.run(lambda c: self._current(c).statistics(c, terms))
+        return await self._reader.read(lambda c: self._current(c).statistics(c, terms))
 
     async def similar_terms(self, terms: Sequence[str]) -> Mapping[str, Sequence[str]]:
         """Return the indexed terms that each term may be a misspelling of, the most frequent first."""
-        return await self._reads.run(lambda c: similar_terms(c, terms))
+        return await self._reader.read(lambda c: similar_terms(c, terms))
 
     async def search(self, query: StoreQuery) -> Candidates:
         """Return the union of both legs' best passages, each with both scores, and the plan."""
-        return await self._reads.run(lambda c: search(c, self._current(c), query, self._chroma_for(c)))
+        return await self._reader.read(lambda c: search(c, self._current(c), query, self._chroma_for(c)))
 
     async def status(self) -> StoreStatus:
         """Return counts, and the problems that are found without a full check."""
@@ -282,8 +281,8 @@ class LocalVectorStore:
         with self._existing(self._reading) as connection:
             has_chroma = self._chroma_for(connection) is not None
         if has_chroma:
-            with suppress(StoreBusy), self._locked() as connection:
-                self._flush(connection)
+            with suppress(StoreBusy):
+                self._flush()
 
     def _current(self, connection: Connection) -> Snapshot:
         snapshot, self._snapshot = self._snapshot, None  # one that fails half-way is not used again
@@ -294,8 +293,7 @@ class LocalVectorStore:
 
     def _finish(self) -> None:
         try:
-            with self._locked() as connection:
-                self._flush(connection)
+            self._flush()
         finally:
             self._lock.release()
 
@@ -303,13 +301,14 @@ class LocalVectorStore:
         """Return the Chroma index if the catalog is so large that it has one."""
         return self._chroma if int(meta(connection, "vectors")) > self._exact_limit else None
 
-    def _flush(self, connection: Connection) -> None:
-        self._wrote, self._chroma_failure = False, ""
-        try:
-            if chroma := self._chroma_for(connection):
-                chroma.synchronise(connection)
-        except ChromaFailed as error:
-            self._chroma_failure = f"chroma cannot be written, so searches stay exact: {error}"
+    def _flush(self) -> None:
+        with self._locked() as connection:
+            self._wrote, self._chroma_failure = False, ""
+            try:
+                if chroma := self._chroma_for(connection):
+                    chroma.synchronise(connection)
+            except ChromaFailed as error:
+                self._chroma_failure = f"chroma cannot be written, so searches stay exact: {error}"
 
     def _status(self, connection: Connection) -> StoreStatus:
         passages = int(meta(connection, "passages"))
@@ -323,10 +322,8 @@ class LocalVectorStore:
         )
 
     def _check(self, connection: Connection) -> tuple[str, ...]:
-        problems = maintenance.find_problems(connection)
-        chroma = self._chroma_for(connection)
-        problem = chroma.problem(connection) if chroma else ""
-        return (*problems, problem) if problem else tuple(problems)
+        problems, chroma = maintenance.find_problems(connection), self._chroma_for(connection)
+        return (*problems, *filter(None, [chroma.problem(connection) if chroma else ""]))
 
     def _repair(self) -> Sequence[str]:
         self._snapshot, done = None, []
@@ -353,8 +350,8 @@ class LocalVectorStore:
     def _close(self) -> None:
         try:
             if self._wrote:
-                with suppress(StoreBusy), self._locked() as connection:  # another writer flushes by itself
-                    self._flush(connection)
+                with suppress(StoreBusy):  # another writer flushes by itself
+                    self._flush()
         finally:
             self._wrote, self._snapshot = False, None
             self._chroma.close()
