@@ -88,13 +88,11 @@ class UsageLog:
 
     def cost(self, call: RemoteCall) -> float | None:
         """Return what `call` cost in US dollars, None if that is unknown."""
-        price = self._price(call, call.model)
-        written = self._price(call, call.model + WRITTEN) if call.output_tokens != 0 else 0.0
-        written = price if written is None else written
-        unknown = price is None or written is None or (price and call.tokens is None)
-        if unknown or (written and call.output_tokens is None):
+        price, written = self._price(call, call.model), self._price(call, call.model + WRITTEN)
+        parts = (price, call.tokens), (price if written is None else written, call.output_tokens)
+        if price is None or any(price and tokens is None for price, tokens in parts):
             return None
-        return ((price or 0.0) * (call.tokens or 0) + (written or 0.0) * (call.output_tokens or 0)) / 1e6
+        return sum((price or 0.0) * (tokens or 0) for price, tokens in parts) / 1e6
 
     def _price(self, call: RemoteCall, name: str) -> float | None:
         return self._prices.get(name, 0.0 if call.provider == "ollama" else _list_prices().get(name))

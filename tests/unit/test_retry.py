@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from kiwi_rag.errors import StoreError, StoreUnreachable
+from kiwi_rag.errors import StoreBusy, StoreError, StoreUnreachable
 from kiwi_rag.retry import attempts, polls
 
 
@@ -34,6 +34,7 @@ async def test_a_block_is_attempted_until_it_succeeds_or_the_pauses_are_used_up(
     passing = [StoreUnreachable("away", transient=True) for _ in range(3)]
     assert await attempted(Work([])) == 1
     assert await attempted(Work(passing[:2]), 0.0, 0.001) == 3
+    assert await attempted(Work([StoreBusy("another process writes")]), 0.0) == 2
     work = Work(passing[:])
     with pytest.raises(StoreUnreachable):
         await attempted(work, 0.0, 0.0)

@@ -42,6 +42,19 @@ def test_a_database_is_opened_with_these_settings(tmp_path: Path) -> None:
     assert settings(connect(tmp_path / "c", synchronous="NORMAL")) == ["wal", 1, 1, 0, 0]
 
 
+def test_a_database_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    class Counted(sqlite3.Connection):
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)  # type: ignore[arg-type]
+            opened.append(self)
+
+    monkeypatch.setattr(sqlite.sqlite3, "connect", Counted)
+    connect(tmp_path / "a").close()
+    assert len(opened) == 1
+
+
 def test_a_connection_that_cannot_be_prepared_is_closed(tmp_path: Path) -> None:
     connection = connect(tmp_path / "a")
     with pytest.raises(ValueError, match="not ours"), closed_on_error(connection):

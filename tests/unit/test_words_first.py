@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag import ingest
-from kiwi_rag.errors import EmbeddingError, StoreError, StoreFull
+from kiwi_rag.errors import EmbeddingError, StoreBusy, StoreError, StoreFull
 from kiwi_rag.ingest import vectors
 from kiwi_rag.ingest.vectors import embed_missing, sort_by_likely_use
 from kiwi_rag.render.hits import documents_json, notices
@@ -92,6 +92,23 @@ async def test_a_run_that_is_stopped_between_and_in_the_stages_ends_as_a_fresh_o
     assert contents(yard) == contents(fresh)
     assert await yard.store.check() == ()
     assert (await yard.index()).embedded == 0
+
+
+async def test_vectors_wait_for_another_process_that_writes(yard):
+    real, busy = yard.store.put_vectors, [StoreBusy("another process is writing")] * 3
+
+    async def put_vectors(*args: Any) -> None:
+        if busy:
+            raise busy.pop()
+        await real(*args)
+
+    yard.store.put_vectors = put_vectors  # type: ignore[method-assign]
+    assert (await yard.index()).embedded == FILES
+    busy += [StoreBusy("another process is writing")] * (len(vectors.PAUSES) + 1)
+    yard.write("new.md", "# A new buoy\n")
+    with pytest.raises(StoreBusy):
+        await yard.index()
+    assert busy == []
 
 
 async def test_a_search_before_any_vector_needs_no_model_and_says_so(yard):
