@@ -304,18 +304,18 @@ def _confirm(session: Session, memory: Memory, selection: Selection) -> None:
     """Show what a selection names, and ask."""
     from kiwi_rag.render.memory import exchange_line
 
-    if not (found := memory.table.select(selection)):
+    count = memory.table.count(selection)
+    if not count:
         return
-    _list_beginning(session, [*map(exchange_line, found)])
-    question = f"Forget {render.counted(len(found), 'exchanges')} of {memory.title} for good?"
+    _list_beginning(session, [*map(exchange_line, memory.table.select(selection, LISTED))], count)
+    question = f"Forget {render.counted(count, 'exchanges')} of {memory.title} for good?"
     confirm(question, memory.command(_forget_words(selection)), yes=False, undone="nothing was forgotten")
 
 
-def _list_beginning(session: Session, lines: Sequence[str]) -> None:
-    for line in lines[:LISTED]:
-        session.notify(line)
-    if len(lines) > LISTED:
-        session.notify(f"and {len(lines) - LISTED} more")
+def _list_beginning(session: Session, lines: Sequence[str], count: int = 0) -> None:
+    """Print the first lines, and how many of `count` are left; without one, of all lines."""
+    left = (count or len(lines)) - LISTED
+    session.notify(*lines[:LISTED], f"and {left} more" if left > 0 else "")
 
 
 def _forget_words(selection: Selection) -> str:

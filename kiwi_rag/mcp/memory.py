@@ -128,8 +128,8 @@ async def forget(context: ServerContext, arguments: Mapping[str, Any], _report: 
         before=parse_time("before", arguments.get("before", "")), text=arguments.get("matching", ""),
     )  # fmt: skip
     if not (arguments["confirm"] or selection.is_empty):
-        found = await asyncio.to_thread(context.memory.table.select, selection)
-        message = f"not confirmed; {counted(len(found), 'exchanges')} would be forgotten for good"
+        count = await asyncio.to_thread(context.memory.table.count, selection)
+        message = f"not confirmed; {counted(count, 'exchanges')} would be forgotten for good"
         raise UsageError(message, hint="call again with confirm true, if the user wants that")
     forgotten = await context.memory.forget(selection)
     return Answer(f"Forgot {counted(len(forgotten), 'exchanges')} for good.", {"forgotten": list(forgotten)})

@@ -307,7 +307,8 @@ def _add(connection: sqlite3.Connection, exchange: Exchange, *, replace: bool) -
 
 def _contains(data: bytes, text: str) -> bool:
     """Whether a message of an exchange has `text`, which is case-folded."""
-    return any(text in message.casefold() for _, message in Exchange.of(data).messages)
+    said = json.loads(data)  # it was validated when it was stored
+    return any(text in said[name].casefold() for name in ("user_message", "assistant_message"))
 
 
 def _read(row: Sequence[bytes]) -> Exchange:
