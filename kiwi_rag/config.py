@@ -133,7 +133,7 @@ class Resolved:
 
 
 # Keys below ``vector_store:`` in a file that another program shares, and the settings that they set.
-_FOREIGN_KEYS: Mapping[str, str] = {
+VECTOR_STORE_KEYS: Mapping[str, str] = {
     "embedding_provider": "embedding_provider",
     "embedding_model": "embedding_model",
     "embedding_dimensions": "embedding_dimension",
@@ -372,9 +372,9 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
             suggestion = f"did you mean {similar[0]!r}? " if similar else ""
             hint = f"{suggestion}kiwi config --resolved lists the keys"
             raise ConfigError(f"{path}: unknown key {name!r}", hint=hint)
-    idle = [f"vector_store.{name}" for name in foreign if name not in _FOREIGN_KEYS]
-    _refuse_idle(path, idle, "in Kiwi", f"Kiwi reads of vector_store: {', '.join(_FOREIGN_KEYS)}")
-    renamed = {new: foreign[key] for key, new in _FOREIGN_KEYS.items() if key in foreign}
+    idle = [f"vector_store.{name}" for name in foreign if name not in VECTOR_STORE_KEYS]
+    _refuse_idle(path, idle, "in Kiwi", f"Kiwi reads of vector_store: {', '.join(VECTOR_STORE_KEYS)}")
+    renamed = {new: foreign[key] for key, new in VECTOR_STORE_KEYS.items() if key in foreign}
     _check_provider({**renamed, **values}, path)
     return {**renamed, **values}
 

@@ -32,7 +32,7 @@ VOID = frozenset(
 )
 _STYLING = {"color": "color", "fill": "color", "bgcolor": "background"}
 _STYLING |= {name: name for name in ("display", "visibility", "opacity", "font-size")}
-_AWAY = frozenset(
+_HIDDEN_CLASSES = frozenset(
     {"sr-only", "visually-hidden", "visuallyhidden", "screen-reader-text", "d-none", "invisible", "hidden"}
 )
 # What a page shows when its reader chooses a tab or opens a box.
@@ -109,7 +109,7 @@ def is_unshown(token: Token) -> bool:
     if token.name in NEVER_SHOWN or token.name in _REPLACED:
         return not token.attributes.endswith("/")  # a component of MDX may be called so
     attributes = token.attributes
-    return bool(attributes) and ("popover" in attributes or not _AWAY.isdisjoint(token.values("class")))
+    return bool(attributes) and ("popover" in attributes or not _HIDDEN_CLASSES.isdisjoint(token.values("class")))
 
 
 def is_panel(token: Token) -> bool:

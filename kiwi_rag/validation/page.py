@@ -32,7 +32,7 @@ _CLOSING = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "{": "*/}"}
 _ENDED = {"li": "li", "dt": "dt dd", "dd": "dt dd", "td": "td th", "th": "td th", "tr": "tr td th", "option": "option"}
 _ENDED |= dict.fromkeys(("p", "div", "ul", "ol", "table", "pre", "blockquote", "h1", "h2", "h3", "section"), "p")
 # Attributes that hold no text.
-_SILENT = frozenset({"id", "d", "src", "srcset", "points", "viewbox", "integrity"})
+_TEXTLESS = frozenset({"id", "d", "src", "srcset", "points", "viewbox", "integrity"})
 _TICKS = re.compile(r"`+")
 _REFERENCE = re.compile(r"\]\[([^\[\]]++)\]")
 _LABEL = re.compile(r"\[([^\[\]]{1,200})\](?!:)")
@@ -55,7 +55,7 @@ _COMMENT, _ATTRIBUTE = "hidden.comment-instruction", "hidden.attribute"
 
 
 class Unseen(NamedTuple):
-    """Text that a page does not show; `least` is how much must speak for an instruction in it."""
+    """Text that a page does not show; `least` is the score (`instructs`) from which on it counts as an instruction."""
 
     start: int
     end: int
@@ -87,7 +87,7 @@ class _View:
 
     ``visible`` has as many characters, with blanks for code, and for what stands before the lines of quotes and lists.
     ``tokens`` are the HTML in it, ``blocks`` the elements that Markdown makes, ``infos`` what follows the languages of
-    code, ``notes`` the definitions of links with their labels. While it is read, ``dark`` are the places that become
+    code, ``notes`` the definitions of links with their labels. While it is read, ``blanks`` are the places that become
     blank, ``chunks`` those of inline Markdown and, marked by True, raw HTML.
     """
 
@@ -97,7 +97,7 @@ class _View:
     blocks: list[tuple[str, int, int]] = field(default_factory=list)
     infos: list[Unseen] = field(default_factory=list)
     notes: list[tuple[str, Unseen]] = field(default_factory=list)
-    dark: list[tuple[int, int]] = field(default_factory=list)
+    blanks: list[tuple[int, int]] = field(default_factory=list)
     chunks: list[tuple[int, int, bool]] = field(default_factory=list)
 
     def add(self, piece: markdown.Piece, starts: Sequence[int]) -> None:
@@ -106,10 +106,10 @@ class _View:
         if piece.kind not in _LEAVES:
             self.blocks.append((piece.kind, start, end))
         elif piece.kind == "definition":
-            self.dark.append((start, max(self.text.find("[", start, end), start)))
+            self.blanks.append((start, max(self.text.find("[", start, end), start)))
             self.notes.append((piece.info, Unseen(start, end, _ATTRIBUTE, piece.text)))
         elif piece.kind in {"fence", "code_block"}:
-            self.dark.append((start, end))
+            self.blanks.append((start, end))
             if info := " ".join(piece.info.split(maxsplit=1)[1:]).strip():
                 at = max(self.text.find(info, start, end), start)
                 self.infos.append(Unseen(at, min(at + len(info), end), _ATTRIBUTE, info))
@@ -125,7 +125,7 @@ class _View:
                 at = self.text.find(words, max(start, self.chunks[-1][1] if self.chunks else 0), starts[number + 1])
             else:
                 at = self.text.rfind(words, start, starts[number + 1])
-                self.dark += [(start, at)] if at >= 0 and self.text[start:at].strip() else []
+                self.blanks += [(start, at)] if at >= 0 and self.text[start:at].strip() else []
             places += [at, at + len(words)] if at >= 0 else [start, starts[number + 1]]
         self.chunks.append((places[0], places[-1], piece.kind == "html_block"))
 
@@ -133,7 +133,7 @@ class _View:
 def _read(text: str, is_mdx: bool) -> _View:
     starts = [*line_starts(text), len(text)]
     first = markdown.signature_lines(markdown.split_lines(text))
-    view = _View(text, dark=[(0, starts[first])])
+    view = _View(text, blanks=[(0, starts[first])])
     if markdown.is_large(text):  # it has no code here, so nothing in it is exempt
         view.chunks.append((starts[first], len(text), True))
         found = _LARGE_DEFINITION.finditer(text, starts[first])
@@ -147,7 +147,7 @@ def _read(text: str, is_mdx: bool) -> _View:
                 is_read[piece.start_line : piece.end_line] = b"\1" * (piece.end_line - piece.start_line)
         # Lines in no block are blank, or nested too deep.
         view.chunks += [(starts[gap.start()], starts[gap.end()], False) for gap in re.finditer(b"\0+", is_read)]
-    base = _blanked(text, sorted(view.dark))
+    base = _blanked(text, sorted(view.blanks))
     code: list[tuple[int, int]] = []
     for start, end, is_html in sorted(view.chunks):
         found_tokens = elements.tokens(base, start, end) if is_html else _inline(base, start, end, code, is_mdx)
@@ -223,7 +223,7 @@ def _unseen_html(view: _View, is_markdown: bool = True) -> Iterator[Unseen]:
             yield Unseen(token.start, token.end, _COMMENT, words)
         elif is_markdown:
             for name, value, start, end in token.pairs():
-                if name not in _SILENT and len(value) > 12:
+                if name not in _TEXTLESS and len(value) > 12:
                     yield Unseen(start, end, _ATTRIBUTE, value)
         page.add(token)
     page.close(0, len(view.text))
