@@ -85,7 +85,7 @@ class Settings:
     memory_floor: float = _setting(0.0, "least similarity of an exchange that is recalled, 0 to 1; 0: any")
     memory_dynamic_floor: bool = _setting(True, "leave out exchanges that score far below the best")
     memory_strategy: str = _setting("default", "how a memory is searched: default, vectors, words or rrf")
-    memory_half_life_days: float = _setting(0.0, "days in which a memory's score halves with its age; 0: off")
+    memory_half_life_days: float = _setting(0.0, "days in which the bonus for recent exchanges halves; 0: off")
     memory_retention_days: float = _setting(0.0, "days after which an exchange is forgotten; 0: never")
     workspace_name: str = _setting("", "name of the workspace; default: from .ai/workspace.yaml, else the folder's")
     log_level: str = _setting("info", "lowest level that is logged: debug, info, warning or error")

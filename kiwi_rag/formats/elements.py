@@ -1,9 +1,9 @@
 """HTML as tokens, and which elements the reader of a page does not see.
 
-The tokens are those of the HTML standard (https://html.spec.whatwg.org/multipage/parsing.html) without its tree, for
-no library on PyPI tells where a text stands in the file: of lxml only the line of an element's opening tag is known,
-of selectolax and html5lib's trees nothing. The standard library's ``html.parser`` takes quadratic time in Python 3.11
-(14 seconds for 40 KB of ``<a``). Here each character is scanned once, however the elements nest.
+The tokens are those of the HTML standard (https://html.spec.whatwg.org/multipage/parsing.html) without its tree,
+because no library for Python tells where a text stands in the file: lxml knows only the line of an element's opening
+tag, the trees of selectolax and html5lib nothing. The standard library's ``html.parser`` takes quadratic time in Python
+3.11 (14 seconds for 40 KB of ``<a``). Here each character is scanned once, however the elements nest.
 """
 
 from __future__ import annotations

@@ -242,7 +242,8 @@ class Memory(DocumentIndex):
         from kiwi_rag.search import Searcher
 
         if not self.is_indexed and not await asyncio.to_thread(self.table.count):
-            raise NotFound(f"{self.title} is empty", hint=hint or "kiwi memory import, or kiwi memory add --help")
+            hint = hint or f"{self.command('import')}, or kiwi memory add --help"
+            raise NotFound(f"{self.title} is empty", hint=hint)
         if time.monotonic() - self._checked_at > CHECK_SECONDS:
             with suppress(StoreError, EmbeddingError):  # what is indexed is searched, and the reply says so
                 await self._catch_up(await self.writer())
