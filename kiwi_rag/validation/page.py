@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kiwi_rag.formats import elements, markdown
 from kiwi_rag.formats.css import Effect, StyleSheet
-from kiwi_rag.formats.elements import Token
+from kiwi_rag.formats.elements import HtmlToken
 from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.validation.instructions import PROSE, SENTENCE, WORD
 
@@ -93,7 +93,7 @@ class _View:
 
     text: str
     visible: str = ""
-    tokens: list[Token] = field(default_factory=list)
+    tokens: list[HtmlToken] = field(default_factory=list)
     blocks: list[tuple[str, int, int]] = field(default_factory=list)
     infos: list[Unseen] = field(default_factory=list)
     notes: list[tuple[str, Unseen]] = field(default_factory=list)
@@ -156,7 +156,7 @@ def _read(text: str, is_mdx: bool) -> _View:
     return view
 
 
-def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx: bool) -> Iterator[Token]:
+def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx: bool) -> Iterator[HtmlToken]:
     """Yield the HTML in a text with inline Markdown, and add its code spans to `code`."""
     runs: dict[int, list[int]] = {}
     for run in _TICKS.finditer(text, start, end):
@@ -172,7 +172,7 @@ def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx
                 code.append((match.start(), position))
         elif match["name"]:
             name, attributes = match["name"].lower(), match["attributes"]
-            yield Token("close" if match["close"] else "open", match.start(), position, name, attributes)
+            yield HtmlToken("close" if match["close"] else "open", match.start(), position, name, attributes)
         elif match["raw"] and (is_mdx or match["raw"][0] == "<"):
             closing = _CLOSING.get(match["raw"].upper() if match["raw"][0] == "<" else "{", ">")
             found = -1 if closing in unclosed else text.find(closing, position, end)
@@ -180,7 +180,7 @@ def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx
                 unclosed.add(closing)
                 continue
             position = found + len(closing)
-            yield Token("open", match.start(), position)
+            yield HtmlToken("open", match.start(), position)
 
 
 def _blanked(text: str, places: Iterable[tuple[int, int]]) -> str:
@@ -248,12 +248,12 @@ class _Page:
     text: str
     sheet: StyleSheet
     is_markdown: bool
-    stack: list[tuple[Token, Effect]] = field(default_factory=list)
+    stack: list[tuple[HtmlToken, Effect]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     hidden: int = -1
     unseen: list[Unseen] = field(default_factory=list)
 
-    def add(self, token: Token) -> None:
+    def add(self, token: HtmlToken) -> None:
         """Open or close an element."""
         if token.kind == "close" and self.counts[token.name]:
             while self.stack[-1][0].name != token.name:
@@ -264,7 +264,7 @@ class _Page:
                 self.close(len(self.stack) - 1, token.start)
             self._open(token)
 
-    def _open(self, token: Token) -> None:
+    def _open(self, token: HtmlToken) -> None:
         effect = self.stack[-1][1] if self.stack else Effect()
         if token.attributes or self.sheet:
             effect = elements.style(token, self.sheet, effect)
@@ -282,7 +282,7 @@ class _Page:
                 self.hidden = -1
                 self.unseen.append(self._unseen(token, effect, end))
 
-    def _unseen(self, token: Token, effect: Effect, end: int) -> Unseen:
+    def _unseen(self, token: HtmlToken, effect: Effect, end: int) -> Unseen:
         is_meant = (effect.hides or token.name == "template") and self.sheet.is_whole and not elements.is_panel(token)
         if end == len(self.text) and not effect.is_unseen and not self._opens_line(token.start):
             # Never closed: perhaps a word of prose that looks like a tag.
