@@ -85,7 +85,7 @@ class Settings:
     memory_floor: float = _setting(0.0, "least similarity of an exchange that is recalled, 0 to 1; 0: any")
     memory_dynamic_floor: bool = _setting(True, "leave out exchanges that score far below the best")
     memory_strategy: str = _setting("default", "how a memory is searched: default, vectors, words or rrf")
-    memory_half_life_days: float = _setting(0.0, "days in which a memory's score halves with its age; 0: off")
+    memory_half_life_days: float = _setting(0.0, "days in which the bonus for recent exchanges halves; 0: off")
     memory_retention_days: float = _setting(0.0, "days after which an exchange is forgotten; 0: never")
     workspace_name: str = _setting("", "name of the workspace; default: from .ai/workspace.yaml, else the folder's")
     log_level: str = _setting("info", "lowest level that is logged: debug, info, warning or error")
@@ -133,7 +133,7 @@ class Resolved:
 
 
 # Keys below ``vector_store:`` in a file that another program shares, and the settings that they set.
-_FOREIGN_KEYS: Mapping[str, str] = {
+VECTOR_STORE_KEYS: Mapping[str, str] = {
     "embedding_provider": "embedding_provider",
     "embedding_model": "embedding_model",
     "embedding_dimensions": "embedding_dimension",
@@ -372,9 +372,9 @@ def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
             suggestion = f"did you mean {similar[0]!r}? " if similar else ""
             hint = f"{suggestion}kiwi config --resolved lists the keys"
             raise ConfigError(f"{path}: unknown key {name!r}", hint=hint)
-    idle = [f"vector_store.{name}" for name in foreign if name not in _FOREIGN_KEYS]
-    _refuse_idle(path, idle, "in Kiwi", f"Kiwi reads of vector_store: {', '.join(_FOREIGN_KEYS)}")
-    renamed = {new: foreign[key] for key, new in _FOREIGN_KEYS.items() if key in foreign}
+    idle = [f"vector_store.{name}" for name in foreign if name not in VECTOR_STORE_KEYS]
+    _refuse_idle(path, idle, "in Kiwi", f"Kiwi reads of vector_store: {', '.join(VECTOR_STORE_KEYS)}")
+    renamed = {new: foreign[key] for key, new in VECTOR_STORE_KEYS.items() if key in foreign}
     _check_provider({**renamed, **values}, path)
     return {**renamed, **values}
 

@@ -2,7 +2,7 @@
 
 ::
 
-    config = VectorStoreConfig(path="~/.local/share/cato/vectordb")
+    config = VectorStoreConfig(path="~/.local/share/kiwi/memory")
     async with ChromaVectorStore(config) as store:
         exchanges = ExchangeStore(store)
         await exchanges.add_exchange(Exchange("e1", "s1", "How do we deploy?", "With make deploy.", datetime.now(UTC)))
@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from kiwi_rag.chunking import SEPARATORS, TextChunker
-from kiwi_rag.config import MEMORY_STRATEGIES, Settings
+from kiwi_rag.config import MEMORY_STRATEGIES, VECTOR_STORE_KEYS, Settings
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.embedding.factory import PROVIDERS
 from kiwi_rag.errors import ConfigError, NotFound, UsageError
@@ -51,11 +51,11 @@ class VectorStoreConfig:
 
     ``path`` is its folder. ``collection_name`` separates several in it. ``context_results`` is how many exchanges a
     search returns, ``search_context_window`` how many exchanges are added on each side of one that was found.
-    ``similarity_threshold`` is the lowest score of a hit, ``dynamic_threshold`` leaves out what scores far below the
-    best. ``retrieval_strategy`` is default, vectors, words or rrf. Texts of up to ``max_chunk_size`` characters are one
-    chunk; others are cut into chunks of up to ``chunk_size``, which repeat up to ``chunk_overlap``: at paragraphs,
-    lines, sentences and words (``semantic``), or anywhere (``fixed``). A Kiwi embedding provider by name, as the
-    setting ``embedding_provider``.
+    ``similarity_threshold`` is the least similarity of what a `ContextRetriever` returns, ``(cosine + 1) / 2``;
+    ``dynamic_threshold`` leaves out what scores far below the best. ``retrieval_strategy`` is default, vectors, words
+    or rrf. Texts of up to ``max_chunk_size`` characters are one chunk; others are cut into chunks of up to
+    ``chunk_size``, which repeat up to ``chunk_overlap``: at paragraphs, lines, sentences and words (``semantic``), or
+    anywhere (``fixed``). ``embedding_provider`` is the setting of that name; empty is Kiwi's default.
     """
 
     path: str | Path = "~/.local/share/kiwi/memory"
@@ -84,7 +84,7 @@ class VectorStoreConfig:
         for name, values in allowed.items():
             if getattr(self, name) not in values:
                 shown = ", ".join(filter(None, values))
-                raise ConfigError(f"{name} {getattr(self, name)!r} is not one of those that Kiwi has", hint=shown)
+                raise ConfigError(f"{name} {getattr(self, name)!r} is not supported", hint=f"one of {shown}")
         if not self.collection_name.replace("-", "").replace("_", "").isalnum():
             raise ConfigError(f"collection_name {self.collection_name!r} is not letters, digits, - and _ alone")
         if self.max_chunk_size < self.chunk_size:
@@ -108,12 +108,8 @@ class VectorStoreConfig:
 
     def settings(self) -> dict[str, Any]:
         """Return them as Kiwi's settings."""
-        named = {f"embedding_{name}": getattr(self, f"embedding_{name}") or None for name in ("provider", "model")}
-        return named | {
-            "embedding_dimension": self.embedding_dimensions or None, "memory_results": self.context_results,
-            "memory_neighbours": self.search_context_window, "memory_floor": self.similarity_threshold,
-            "memory_dynamic_floor": self.dynamic_threshold, "memory_strategy": self.retrieval_strategy,
-        }  # fmt: skip
+        values = {setting: getattr(self, key) for key, setting in VECTOR_STORE_KEYS.items()}
+        return {name: None if name.startswith("embedding_") and not value else value for name, value in values.items()}
 
 
 @dataclass(slots=True)
@@ -146,10 +142,9 @@ class ChromaVectorStore:
     """
 
     def __init__(self, config: VectorStoreConfig, embedding_provider: EmbeddingProvider | None = None) -> None:
-        path = Path(config.path).expanduser().absolute()
-        path.mkdir(parents=True, exist_ok=True)
         self.config = config
-        self._services = Services.open({**os.environ, "KIWI_HOME": str(path)}, path, flags=config.settings())
+        self._services = _open_services(config)
+        self._services.user_dir.mkdir(parents=True, exist_ok=True)
         self.memory = Memory(
             self._services, of_user=True, folder=f"memory-{config.collection_name}", embed=embedding_provider
         )
@@ -284,10 +279,10 @@ class ContextRetriever:
         The sum of what `token_counter` says of each never exceeds `max_tokens`; without one, four characters are a
         token. What the session `session_id` has comes first.
         """
-        asked = MemoryQuery(query, max_results, prefer_session=session_id)
+        question = MemoryQuery(query, max_results, prefer_session=session_id)
         try:
             context = await get_context(
-                self._store.memory, asked, self._settings, max_tokens, token_counter or count_tokens
+                self._store.memory, question, self._settings, max_tokens, token_counter or count_tokens
             )
         except NotFound:  # nothing was stored yet
             return []
@@ -327,13 +322,17 @@ class DocumentProcessor:
 
 def create_embedding_provider(config: VectorStoreConfig) -> EmbeddingProvider:
     """Return the embedding provider that the settings name; nothing is loaded or contacted."""
-    path = Path(config.path).expanduser().absolute()
-    return Services.open({**os.environ, "KIWI_HOME": str(path)}, path, flags=config.settings()).embed
+    return _open_services(config).embed
 
 
 def create_vector_store(config: VectorStoreConfig) -> ChromaVectorStore | None:
     """Return the store, or None if it is disabled. A store that cannot be used raises at its first use."""
     return ChromaVectorStore(config, create_embedding_provider(config)) if config.enabled else None
+
+
+def _open_services(config: VectorStoreConfig) -> Services:
+    path = Path(config.path).expanduser().absolute()
+    return Services.open({**os.environ, "KIWI_HOME": str(path)}, path, flags=config.settings())
 
 
 def _as_exchange(document: VectorDocument) -> Exchange:

@@ -195,8 +195,8 @@ async def search(
     from kiwi_rag.cli.search import show_reply
     from kiwi_rag.usecases.memory import MemoryQuery, search_memory
 
-    asked = MemoryQuery(" ".join(query), app.settings.memory_results if limit is None else limit, **narrowed)
-    reply = await search_memory(memory, asked, app.settings)
+    question = MemoryQuery(" ".join(query), app.settings.memory_results if limit is None else limit, **narrowed)
+    reply = await search_memory(memory, question, app.settings)
     return show_reply(session, reply.shown, reply.as_dict(), form, explain, memory.index_command)
 
 
@@ -213,8 +213,8 @@ async def context(
     from kiwi_rag.render.hits import notices
     from kiwi_rag.usecases.memory import MemoryQuery, get_context
 
-    asked = MemoryQuery(" ".join(query), results or app.settings.memory_results, prefer_session=prefer_session)
-    found = await get_context(memory, asked, app.settings, tokens)
+    question = MemoryQuery(" ".join(query), results or app.settings.memory_results, prefer_session=prefer_session)
+    found = await get_context(memory, question, app.settings, tokens)
     session.print_data(found.as_dict(), [render.safe(found.text)] if found.excerpts else ())
     for line in notices(found.reply.shown, update=memory.index_command):
         session.notify(line)
@@ -379,7 +379,7 @@ HOOK_SECONDS = {False: 50.0, True: 8.0}
 def hook(session: Session, /, recall: bool, of_user: bool) -> int:
     """Add what is new in a session of Claude Code, or recall what its prompt is about; stdin is the hook's call.
 
-    It disturbs nothing: it always ends with exit code 0, in time; what went wrong is in Kiwi's log.
+    It always ends with exit code 0, in time, so that it does not stop the client; errors are in Kiwi's log.
     """
     from kiwi_rag.usecases.memory_import import run_hook
 

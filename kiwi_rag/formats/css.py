@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 MAX_CSS = 200_000
 """Characters of CSS that are read in a document: a megabyte takes seconds."""
-_DEEPEST = 8
-_LONGEST = 30
-_CLOSE = 0.15
-"""The difference between text and background, of 0 to 1 in each channel, that nobody can read."""
+_MAX_DEPTH = 8
+_MAX_VALUE_TOKENS = 30
+_MIN_CONTRAST = 0.15
+"""Least difference of text and background, of 0 to 1 in a channel, at which a text can be read."""
 
 _Color = tuple[float, ...]
 _WHITE = (1.0, 1.0, 1.0)
 _WORDS = {"display": {"none"}, "visibility": {"hidden", "collapse"}, "content-visibility": {"hidden"}}
-# Whatever they are set to, they may leave nothing to see.
-_CUTTING = frozenset({"clip", "clip-path", "mask", "mask-image", "filter", "-webkit-clip-path", "-webkit-mask"})
+# Properties that may leave nothing to see, whatever they are set to.
+_CLIPPING = frozenset({"clip", "clip-path", "mask", "mask-image", "filter", "-webkit-clip-path", "-webkit-mask"})
 _SHOWN = frozenset({"none", "auto", "initial", "inherit", "unset", "revert"})
 # Least values that show something: of lengths in pixels, of other numbers as they are.
 _LEAST = {"font-size": 4.0, "font": 4.0, "opacity": 0.2, "zoom": 0.2, "scale": 0.2, "z-index": 0.0}
@@ -31,8 +31,8 @@ _SCALES = frozenset({"opacity", "zoom", "scale"})
 # Properties that move a text, which is off the screen from so many pixels on.
 _MOVES = frozenset({"left", "top", "right", "bottom", "text-indent", "translate", "inset", "letter-spacing"})
 _MOVES |= {f"margin{side}" for side in ("", "-left", "-top", "-right", "-bottom")}
-_FURTHEST = 400.0
-_TURNING = frozenset({"matrix", "matrix3d", "rotatex", "rotatey", "rotate3d"})
+_OFF_SCREEN = 400.0
+_ROTATIONS = frozenset({"matrix", "matrix3d", "rotatex", "rotatey", "rotate3d"})
 _MATHS = frozenset({"calc", "min", "max", "clamp"})
 _PIXELS = {"px": 1.0, "em": 16, "rem": 16, "ex": 8, "ch": 8, "lh": 20, "rlh": 20, "pt": 1.33, "pc": 16, "in": 96}
 _PIXELS |= {"cm": 38, "mm": 3.8, "q": 0.95} | dict.fromkeys(
@@ -58,7 +58,7 @@ class Effect(NamedTuple):
         if self.hides or self.color is None:
             return self.hides
         behind = self.background or _WHITE
-        return max(abs(one - other) for one, other in zip(self.color, behind, strict=True)) < _CLOSE
+        return max(abs(one - other) for one, other in zip(self.color, behind, strict=True)) < _MIN_CONTRAST
 
 
 @lru_cache(maxsize=1024)
@@ -82,7 +82,7 @@ class StyleSheet:
         pending = [(rule, frozenset[str](), 0) for rule in reversed(_rules(css[:MAX_CSS]))]
         while pending:
             rule, above, depth = pending.pop()
-            if rule.type in {"qualified-rule", "at-rule"} and rule.content and depth < _DEEPEST:
+            if rule.type in {"qualified-rule", "at-rule"} and rule.content and depth < _MAX_DEPTH:
                 keys = frozenset(_keys(rule.prelude, above)) if rule.type == "qualified-rule" else above
                 pending += [(inner, keys, depth + 1) for inner in reversed(self._add(rule, keys, variables))]
 
@@ -130,7 +130,7 @@ def _keys(prelude: Iterable[Any], above: Iterable[str], depth: int = 0) -> Itera
             key = f"#{token.value}"
         elif token.type == "[] block":
             key = key or next((f"[{each.lower_value}]" for each in token.content if each.type == "ident"), "")
-        elif token.type == "function" and depth < _DEEPEST:
+        elif token.type == "function" and depth < _MAX_DEPTH:
             yield from _keys(token.arguments, above, depth + 1)
         elif sign == "&":
             yield from above
@@ -147,14 +147,14 @@ def _effect(parts: Iterable[Any], variables: dict[str, list[Any]]) -> Effect:
             continue
         value = [token for token in _expanded(part.value, variables) if token.type not in {"whitespace", "comment"}]
         if part.name.startswith("--"):
-            variables[part.name] = value[:_LONGEST]
+            variables[part.name] = value[:_MAX_VALUE_TOKENS]
         else:
             found = _effect_of(part.lower_name, value).over(found)
     return found
 
 
 def _expanded(value: Iterable[Any], variables: Mapping[str, list[Any]]) -> Iterator[Any]:
-    """Yield tokens with variables replaced by their values, or by what is said for when there is none."""
+    """Yield tokens with variables replaced by their values, or by their fallback where they have none."""
     for token in value:
         if token.type == "function" and token.lower_name == "var":
             names = [each.value for each in token.arguments if each.type == "ident"]
@@ -174,9 +174,9 @@ def _effect_of(name: str, value: Sequence[Any]) -> Effect:
         return Effect(background=(color if alpha else None) if is_known else (math.nan,) * 3)
     if words & _WORDS.get(name, set()):
         return Effect(hides=True)
-    if name in _CUTTING:
+    if name in _CLIPPING:
         return Effect(hides=bool(value) and not words & _SHOWN)
-    return Effect(hides=_is_beyond(name, value) or (name == "transform" and any(map(_vanishes, value))))
+    return Effect(hides=_is_beyond(name, value) or (name == "transform" and any(map(_hides_by_transform, value))))
 
 
 def _color(value: Sequence[Any]) -> tuple[_Color | None, float]:
@@ -195,18 +195,18 @@ def _color(value: Sequence[Any]) -> tuple[_Color | None, float]:
     return None, 1.0
 
 
-def _vanishes(function: Any) -> bool:
+def _hides_by_transform(function: Any) -> bool:
     """Return whether a function of ``transform`` may make something too small, or move it off the screen."""
     name = function.lower_name if function.type == "function" else ""
     if name.startswith("translate"):
         return _is_beyond("translate", function.arguments)
-    return (name.startswith("scale") and _is_beyond("scale", function.arguments)) or name in _TURNING
+    return (name.startswith("scale") and _is_beyond("scale", function.arguments)) or name in _ROTATIONS
 
 
 def _is_beyond(name: str, value: Sequence[Any]) -> bool:
-    """Return whether the numbers in a value are below the least, or beyond the furthest, that can be seen."""
+    """Return whether the numbers in a value are below the least, or so large that the text is off the screen."""
     if name in _MOVES:
-        return any(abs(number) >= _FURTHEST for number in _numbers(value, 5.0))
+        return any(abs(number) >= _OFF_SCREEN for number in _numbers(value, 5.0))
     if name == "font":  # the weight, and the height of a line, have no unit
         value = [token for token in value if token.type != "number" or not token.value]
     percent = 0.01 if name in _SCALES else 0.16
@@ -227,6 +227,6 @@ def _numbers(value: Iterable[Any], percent: float, depth: int = 0) -> Iterator[f
             yield token.value * percent
         elif token.type == "() block" or (token.type == "function" and token.lower_name in _MATHS):
             inner = token.arguments if token.type == "function" else token.content
-            yield from _numbers(inner, percent, depth + 1) if depth < _DEEPEST else (0.0,)
+            yield from _numbers(inner, percent, depth + 1) if depth < _MAX_DEPTH else (0.0,)
             if any(each.type == "literal" and each.value in "-/" for each in inner):
                 yield 0.0

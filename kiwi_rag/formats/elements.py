@@ -1,9 +1,9 @@
 """HTML as tokens, and which elements the reader of a page does not see.
 
-The tokens are those of the HTML standard (https://html.spec.whatwg.org/multipage/parsing.html) without its tree, for
-no library on PyPI tells where a text stands in the file: of lxml only the line of an element's opening tag is known,
-of selectolax and html5lib's trees nothing. The standard library's ``html.parser`` takes quadratic time in Python 3.11
-(14 seconds for 40 KB of ``<a``). Here each character is scanned once, however the elements nest.
+The tokens are those of the HTML standard (https://html.spec.whatwg.org/multipage/parsing.html) without its tree,
+because no library for Python tells where a text stands in the file: lxml knows only the line of an element's opening
+tag, the trees of selectolax and html5lib nothing. The standard library's ``html.parser`` takes quadratic time in Python
+3.11 (14 seconds for 40 KB of ``<a``). Here each character is scanned once, however the elements nest.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ VOID = frozenset(
 )
 _STYLING = {"color": "color", "fill": "color", "bgcolor": "background"}
 _STYLING |= {name: name for name in ("display", "visibility", "opacity", "font-size")}
-_AWAY = frozenset(
+_HIDDEN_CLASSES = frozenset(
     {"sr-only", "visually-hidden", "visuallyhidden", "screen-reader-text", "d-none", "invisible", "hidden"}
 )
 # What a page shows when its reader chooses a tab or opens a box.
 _PANEL = re.compile(r"(?:^|[\s_-])(?:tabs?|panes?|panels?|accordion|collaps\w*|dropdown|tooltip|modal)(?:$|[\s_-])")
 
 
-class Token(NamedTuple):
+class HtmlToken(NamedTuple):
     """A stretch of a file: text, a tag, the inside of an element without tags, or, without a name, a comment."""
 
     kind: Literal["text", "open", "close", "raw"]
@@ -61,25 +61,25 @@ class Token(NamedTuple):
             yield match[1].lower(), unescape(match[group]) if group > 1 else "", offset + start, offset + end
 
 
-def tokens(text: str, start: int = 0, end: int | None = None) -> Iterator[Token]:
+def tokens(text: str, start: int = 0, end: int | None = None) -> Iterator[HtmlToken]:
     """Yield the whole of a stretch of HTML as tokens."""
     position, end = start, len(text) if end is None else end
     while match := _TAG.search(text, position, end):
         if match.start() > position:
-            yield Token("text", position, match.start())
+            yield HtmlToken("text", position, match.start())
         position = match.end()
         if match[1]:
             found = text.find("-->", position, end)
             position = found + 3 if found >= 0 else end
         name = (match[3] or "").lower()
-        yield Token("close" if match[2] else "open", match.start(), position, name, match[4] or "")
+        yield HtmlToken("close" if match[2] else "open", match.start(), position, name, match[4] or "")
         if name in _RAW and not match[2] and not match[4].endswith("/"):
             closing = _closing(name).search(text, position, end)
             inner = closing.start() if closing else end
-            yield Token("raw", position, inner, name)
+            yield HtmlToken("raw", position, inner, name)
             position = inner
     if position < end:
-        yield Token("text", position, end)
+        yield HtmlToken("text", position, end)
 
 
 def _closing(name: str) -> re.Pattern[str]:
@@ -92,7 +92,7 @@ def unescape(text: str) -> str:
     return html.unescape(_DECIMAL.sub(lambda number: f"&#{number[1][:8]}", text)) if "&" in text else text
 
 
-def style(token: Token, sheet: StyleSheet, above: Effect) -> Effect:
+def style(token: HtmlToken, sheet: StyleSheet, above: Effect) -> Effect:
     """Return the effect of the attributes of an element and of the rules of `sheet`; `above` is what it inherits."""
     found = {name: value for name, value, *_ in token.pairs()}
     names = [f".{name}" for name in found.get("class", "").split()] + [f"[{name}]" for name in found]
@@ -104,15 +104,15 @@ def style(token: Token, sheet: StyleSheet, above: Effect) -> Effect:
     return does._replace(hides=True) if is_hidden else does
 
 
-def is_unshown(token: Token) -> bool:
+def is_unshown(token: HtmlToken) -> bool:
     """Return whether browsers, or the usual style sheets, show nothing of an element by its name or its class."""
     if token.name in NEVER_SHOWN or token.name in _REPLACED:
         return not token.attributes.endswith("/")  # a component of MDX may be called so
     attributes = token.attributes
-    return bool(attributes) and ("popover" in attributes or not _AWAY.isdisjoint(token.values("class")))
+    return bool(attributes) and ("popover" in attributes or not _HIDDEN_CLASSES.isdisjoint(token.values("class")))
 
 
-def is_panel(token: Token) -> bool:
+def is_panel(token: HtmlToken) -> bool:
     """Return whether a page shows an element when its reader chooses a tab or opens a box."""
     return bool(token.attributes) and (
         "tabpanel" in token.values("role") or bool(_PANEL.search(" ".join(token.values("class"))))

@@ -145,7 +145,7 @@ def mark_recalled(exchange: Exchange, text: str) -> str:
     about = (
         f'id="{escape(exchange.id)}" session="{escape(exchange.session_id)}" at="{exchange.timestamp:%Y-%m-%dT%H:%MZ}"'
     )
-    return f"<recalled-memory {about}>\n{_MARK.sub('(', text)}\n</recalled-memory>"
+    return f"<recalled-memory {about}>\n{_MARK.sub('(', text)}\n{RECALLED_CLOSE}"
 
 
 def without_recalled(text: str) -> str:

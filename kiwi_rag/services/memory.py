@@ -201,7 +201,7 @@ class Memory(DocumentIndex):
         cleaned, findings = await asyncio.to_thread(inspect_exchange, exchange)
         if cleaned is None:
             raise self._reject(exchange, findings)
-        with suppress(KiwiError):  # it is met again below
+        with suppress(KiwiError):  # `_index` meets it again, and reports it
             await self.writer()
         outcome = (await asyncio.to_thread(self.table.add, [cleaned]))[0]
         if outcome in _REFUSALS:
@@ -242,11 +242,10 @@ class Memory(DocumentIndex):
         from kiwi_rag.search import Searcher
 
         if not self.is_indexed and not await asyncio.to_thread(self.table.count):
-            raise NotFound(
-                f"{self.title} is empty", hint=hint or f"{self.command('import')}, or kiwi memory add --help"
-            )
+            hint = hint or f"{self.command('import')}, or kiwi memory add --help"
+            raise NotFound(f"{self.title} is empty", hint=hint)
         if time.monotonic() - self._checked_at > CHECK_SECONDS:
-            with suppress(StoreError, EmbeddingError):  # it is searched as far as it is indexed, and the reply says so
+            with suppress(StoreError, EmbeddingError):  # what is indexed is searched, and the reply says so
                 await self._catch_up(await self.writer())
             if not await self._is_of_model():
                 raise FingerprintMismatch(f"{self.title} was indexed with another model", hint=self.index_command)
@@ -346,4 +345,4 @@ class Memory(DocumentIndex):
 
 def _finding(exchange: Exchange, outcome: Outcome) -> Finding:
     code, message = _REFUSALS[outcome]
-    return Finding(code, message, path=exchange.path)
+    return Finding(code, message, path=exchange.path, hint="add it under another id")

@@ -1,4 +1,4 @@
-"""What the interfaces do with a conversation memory: search it, and put together what fits into an agent's context."""
+"""What the interfaces share of a conversation memory: search, an agent's context, statistics and the export."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def get_context(
         As `search_memory`.
     """
     if max_tokens < 1:
-        raise UsageError(f"a budget of {max_tokens} tokens has room for nothing", hint="--tokens 2000")
+        raise UsageError(f"a budget of {max_tokens} tokens is below 1", hint=f"the default is {MAX_TOKENS}")
     reply = await search_memory(memory, replace(query, limit=min(2 * query.limit, 100)), settings)
     context = _Context(max_tokens, counter)
     for found in reply.found:

@@ -238,7 +238,7 @@ def _is_quiet(transcript: Transcript) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """What Claude Code tells a hook: the session, its transcript, and what was said last by either side."""
+    """What Claude Code gives a hook: the session, its transcript, and what was said last by either side."""
 
     transcript: Transcript
     session_id: str
@@ -247,7 +247,7 @@ class HookCall:
 
 
 def parse_hook_call(data: bytes | str, claude_folder: Path) -> HookCall:
-    """Return what a hook is told on its standard input.
+    """Return what a hook gets on its standard input.
 
     The fields are those of code.claude.com/docs/en/hooks, and ``last_assistant_message`` of ``Stop``, which is called
     before the transcript has the last answer (anthropics/claude-code, issue 74340).
@@ -258,10 +258,12 @@ def parse_hook_call(data: bytes | str, claude_folder: Path) -> HookCall:
         When it is not what Claude Code writes, or the transcript is not in `claude_folder`.
     """
     try:
-        told = json.loads(data)
+        given = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UsageError("the hook's input is not JSON", hint="Claude Code starts this command as a hook") from error
-    fields = told if isinstance(told, Mapping) else {}
+        raise UsageError(
+            "the hook's input is not JSON", hint="Claude Code runs this command; to import by hand: kiwi memory import"
+        ) from error
+    fields = given if isinstance(given, Mapping) else {}
     names = ("transcript_path", "session_id", "prompt", "last_assistant_message")
     path, session, prompt, answer = (value if isinstance(value := fields.get(name), str) else "" for name in names)
     return HookCall(transcript_at("claude", claude_folder, path), session, prompt, answer)
@@ -288,9 +290,9 @@ async def run_hook(memory: Memory, settings: Settings, data: bytes, environ: Map
         return ""
     from kiwi_rag.usecases.memory import MemoryQuery, get_context
 
-    asked = MemoryQuery(call.prompt[:RECALL_CHARACTERS], settings.memory_results, prefer_session=call.session_id)
+    query = MemoryQuery(call.prompt[:RECALL_CHARACTERS], settings.memory_results, prefer_session=call.session_id)
     close = replace(settings, memory_floor=max(settings.memory_floor, RECALL_FLOOR))
     with suppress(NotFound):  # nothing was stored yet
-        if call.prompt.strip() and (found := await get_context(memory, asked, close, RECALL_TOKENS)).excerpts:
+        if call.prompt.strip() and (found := await get_context(memory, query, close, RECALL_TOKENS)).excerpts:
             return hook_output(f"{_NOTE}\n{found.text}")
     return ""

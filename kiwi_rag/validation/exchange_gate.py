@@ -2,8 +2,7 @@
 
 A conversation cannot be corrected by its author, so what a file would be refused for is taken out of it: invisible
 characters, credentials and hidden instructions, in messages and metadata alike. So is what was recalled from a memory,
-which would come back as if it had been said again. What is stored is cleaned once; the
-gate of documents judges it again when it is indexed.
+which would else be stored as if it had been said again. The gate of documents judges what is left when it is indexed.
 """
 
 from __future__ import annotations
@@ -22,6 +21,12 @@ MAX_BYTES = 1 << 20
 """Bytes of an exchange as canonical JSON. An answer that a model gives has a hundredth of it."""
 MAX_ID_CHARACTERS = 200
 _TOO_LARGE = f"it has over {MAX_BYTES >> 20} MiB"
+_HINTS = {
+    "exchange.id": "choose another id",
+    "exchange.size": "shorten its messages, or add it as several exchanges",
+    "exchange.json": "use metadata that JSON can hold",
+    "exchange.empty": "give it at least one message",
+}
 
 
 def inspect_exchange(exchange: Exchange) -> tuple[Exchange | None, list[Finding]]:
@@ -76,4 +81,4 @@ def _left_problems(exchange: Exchange) -> Iterator[Finding]:
 
 
 def _refusal(exchange: Exchange, code: str, message: str) -> Finding:
-    return Finding(code, message, path=exchange.path[:MAX_PATH_CHARACTERS], hint="kiwi memory add --help")
+    return Finding(code, message, path=exchange.path[:MAX_PATH_CHARACTERS], hint=_HINTS[code])

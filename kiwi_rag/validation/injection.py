@@ -64,7 +64,6 @@ _SCHEME_START = re.compile(r"[\s\x00-\x20&]|[jvd][\s\x00-\x20&ab]", re.IGNORECAS
 _RASTER = re.compile(r"data:image/(?:png|jpe?g|gif|webp|avif)[;,]", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{[^}]{1,80}\}|%7B|\$\(|<[a-z_ ]{1,40}", re.IGNORECASE)
 
-
 _VISIBLE = "write it as visible text, or remove it"
 # Code of an instruction: what it stands in, code of the warning about other text, hint.
 _MESSAGES = {

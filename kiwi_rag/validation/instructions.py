@@ -33,8 +33,8 @@ _HARM = (
 )
 _SAY = r"tell|say|reply|respond|answer|write|claim|mention|warn|inform|ask|report|summari[sz]e|translate|follow"
 WORD, SENTENCE, PROSE = 1, 3, 4
-"""How much must speak for an instruction: where nothing else is expected, in short texts, and where prose is usual."""
-# What an instruction is made of, and how much each speaks for one.
+"""Least score of an instruction: where a text is hidden on purpose, in short texts, and where prose is usual."""
+# What an instruction is made of, and the weight of each.
 _SIGNS = tuple(
     (re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])", re.IGNORECASE), weight)
     for pattern, weight in (
@@ -96,7 +96,7 @@ _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
 def instructs(text: str, least: int) -> bool:
-    """Return whether a text may instruct an agent: one word says so if `least` is `WORD`, else a sentence's signs."""
+    """Return whether a text may instruct an agent: by one word if `least` is `WORD`, else by a sentence's score."""
     if _SPACED.search(text):
         return True
     plain = unicodedata.normalize("NFKC", unquote(unescape(_MARKUP.sub(" ", text))))
@@ -107,7 +107,7 @@ def instructs(text: str, least: int) -> bool:
 
 
 def _score(text: str) -> int:
-    """Return how much the sentence that says most speaks for an instruction."""
+    """Return the highest score of a sentence: the sum of the weights of its signs."""
     sentences = (match[0] for match in _SENTENCE.finditer(text) if _WORD.search(match[0]))
     return max((sum(weight * bool(sign.search(one)) for sign, weight in _SIGNS) for one in sentences), default=0)
 

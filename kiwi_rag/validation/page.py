@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kiwi_rag.formats import elements, markdown
 from kiwi_rag.formats.css import Effect, StyleSheet
-from kiwi_rag.formats.elements import Token
+from kiwi_rag.formats.elements import HtmlToken
 from kiwi_rag.formats.outcome import line_starts
 from kiwi_rag.validation.instructions import PROSE, SENTENCE, WORD
 
@@ -32,7 +32,7 @@ _CLOSING = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "{": "*/}"}
 _ENDED = {"li": "li", "dt": "dt dd", "dd": "dt dd", "td": "td th", "th": "td th", "tr": "tr td th", "option": "option"}
 _ENDED |= dict.fromkeys(("p", "div", "ul", "ol", "table", "pre", "blockquote", "h1", "h2", "h3", "section"), "p")
 # Attributes that hold no text.
-_SILENT = frozenset({"id", "d", "src", "srcset", "points", "viewbox", "integrity"})
+_TEXTLESS = frozenset({"id", "d", "src", "srcset", "points", "viewbox", "integrity"})
 _TICKS = re.compile(r"`+")
 _REFERENCE = re.compile(r"\]\[([^\[\]]++)\]")
 _LABEL = re.compile(r"\[([^\[\]]{1,200})\](?!:)")
@@ -55,7 +55,7 @@ _COMMENT, _ATTRIBUTE = "hidden.comment-instruction", "hidden.attribute"
 
 
 class Unseen(NamedTuple):
-    """Text that a page does not show; `least` is how much must speak for an instruction in it."""
+    """Text that a page does not show; `least` is the score (`instructs`) from which on it counts as an instruction."""
 
     start: int
     end: int
@@ -87,17 +87,17 @@ class _View:
 
     ``visible`` has as many characters, with blanks for code, and for what stands before the lines of quotes and lists.
     ``tokens`` are the HTML in it, ``blocks`` the elements that Markdown makes, ``infos`` what follows the languages of
-    code, ``notes`` the definitions of links with their labels. While it is read, ``dark`` are the places that become
+    code, ``notes`` the definitions of links with their labels. While it is read, ``blanks`` are the places that become
     blank, ``chunks`` those of inline Markdown and, marked by True, raw HTML.
     """
 
     text: str
     visible: str = ""
-    tokens: list[Token] = field(default_factory=list)
+    tokens: list[HtmlToken] = field(default_factory=list)
     blocks: list[tuple[str, int, int]] = field(default_factory=list)
     infos: list[Unseen] = field(default_factory=list)
     notes: list[tuple[str, Unseen]] = field(default_factory=list)
-    dark: list[tuple[int, int]] = field(default_factory=list)
+    blanks: list[tuple[int, int]] = field(default_factory=list)
     chunks: list[tuple[int, int, bool]] = field(default_factory=list)
 
     def add(self, piece: markdown.Piece, starts: Sequence[int]) -> None:
@@ -106,10 +106,10 @@ class _View:
         if piece.kind not in _LEAVES:
             self.blocks.append((piece.kind, start, end))
         elif piece.kind == "definition":
-            self.dark.append((start, max(self.text.find("[", start, end), start)))
+            self.blanks.append((start, max(self.text.find("[", start, end), start)))
             self.notes.append((piece.info, Unseen(start, end, _ATTRIBUTE, piece.text)))
         elif piece.kind in {"fence", "code_block"}:
-            self.dark.append((start, end))
+            self.blanks.append((start, end))
             if info := " ".join(piece.info.split(maxsplit=1)[1:]).strip():
                 at = max(self.text.find(info, start, end), start)
                 self.infos.append(Unseen(at, min(at + len(info), end), _ATTRIBUTE, info))
@@ -125,7 +125,7 @@ class _View:
                 at = self.text.find(words, max(start, self.chunks[-1][1] if self.chunks else 0), starts[number + 1])
             else:
                 at = self.text.rfind(words, start, starts[number + 1])
-                self.dark += [(start, at)] if at >= 0 and self.text[start:at].strip() else []
+                self.blanks += [(start, at)] if at >= 0 and self.text[start:at].strip() else []
             places += [at, at + len(words)] if at >= 0 else [start, starts[number + 1]]
         self.chunks.append((places[0], places[-1], piece.kind == "html_block"))
 
@@ -133,7 +133,7 @@ class _View:
 def _read(text: str, is_mdx: bool) -> _View:
     starts = [*line_starts(text), len(text)]
     first = markdown.signature_lines(markdown.split_lines(text))
-    view = _View(text, dark=[(0, starts[first])])
+    view = _View(text, blanks=[(0, starts[first])])
     if markdown.is_large(text):  # it has no code here, so nothing in it is exempt
         view.chunks.append((starts[first], len(text), True))
         found = _LARGE_DEFINITION.finditer(text, starts[first])
@@ -147,7 +147,7 @@ def _read(text: str, is_mdx: bool) -> _View:
                 is_read[piece.start_line : piece.end_line] = b"\1" * (piece.end_line - piece.start_line)
         # Lines in no block are blank, or nested too deep.
         view.chunks += [(starts[gap.start()], starts[gap.end()], False) for gap in re.finditer(b"\0+", is_read)]
-    base = _blanked(text, sorted(view.dark))
+    base = _blanked(text, sorted(view.blanks))
     code: list[tuple[int, int]] = []
     for start, end, is_html in sorted(view.chunks):
         found_tokens = elements.tokens(base, start, end) if is_html else _inline(base, start, end, code, is_mdx)
@@ -156,7 +156,7 @@ def _read(text: str, is_mdx: bool) -> _View:
     return view
 
 
-def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx: bool) -> Iterator[Token]:
+def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx: bool) -> Iterator[HtmlToken]:
     """Yield the HTML in a text with inline Markdown, and add its code spans to `code`."""
     runs: dict[int, list[int]] = {}
     for run in _TICKS.finditer(text, start, end):
@@ -172,7 +172,7 @@ def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx
                 code.append((match.start(), position))
         elif match["name"]:
             name, attributes = match["name"].lower(), match["attributes"]
-            yield Token("close" if match["close"] else "open", match.start(), position, name, attributes)
+            yield HtmlToken("close" if match["close"] else "open", match.start(), position, name, attributes)
         elif match["raw"] and (is_mdx or match["raw"][0] == "<"):
             closing = _CLOSING.get(match["raw"].upper() if match["raw"][0] == "<" else "{", ">")
             found = -1 if closing in unclosed else text.find(closing, position, end)
@@ -180,7 +180,7 @@ def _inline(text: str, start: int, end: int, code: list[tuple[int, int]], is_mdx
                 unclosed.add(closing)
                 continue
             position = found + len(closing)
-            yield Token("open", match.start(), position)
+            yield HtmlToken("open", match.start(), position)
 
 
 def _blanked(text: str, places: Iterable[tuple[int, int]]) -> str:
@@ -223,7 +223,7 @@ def _unseen_html(view: _View, is_markdown: bool = True) -> Iterator[Unseen]:
             yield Unseen(token.start, token.end, _COMMENT, words)
         elif is_markdown:
             for name, value, start, end in token.pairs():
-                if name not in _SILENT and len(value) > 12:
+                if name not in _TEXTLESS and len(value) > 12:
                     yield Unseen(start, end, _ATTRIBUTE, value)
         page.add(token)
     page.close(0, len(view.text))
@@ -248,12 +248,12 @@ class _Page:
     text: str
     sheet: StyleSheet
     is_markdown: bool
-    stack: list[tuple[Token, Effect]] = field(default_factory=list)
+    stack: list[tuple[HtmlToken, Effect]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     hidden: int = -1
     unseen: list[Unseen] = field(default_factory=list)
 
-    def add(self, token: Token) -> None:
+    def add(self, token: HtmlToken) -> None:
         """Open or close an element."""
         if token.kind == "close" and self.counts[token.name]:
             while self.stack[-1][0].name != token.name:
@@ -264,7 +264,7 @@ class _Page:
                 self.close(len(self.stack) - 1, token.start)
             self._open(token)
 
-    def _open(self, token: Token) -> None:
+    def _open(self, token: HtmlToken) -> None:
         effect = self.stack[-1][1] if self.stack else Effect()
         if token.attributes or self.sheet:
             effect = elements.style(token, self.sheet, effect)
@@ -282,7 +282,7 @@ class _Page:
                 self.hidden = -1
                 self.unseen.append(self._unseen(token, effect, end))
 
-    def _unseen(self, token: Token, effect: Effect, end: int) -> Unseen:
+    def _unseen(self, token: HtmlToken, effect: Effect, end: int) -> Unseen:
         is_meant = (effect.hides or token.name == "template") and self.sheet.is_whole and not elements.is_panel(token)
         if end == len(self.text) and not effect.is_unseen and not self._opens_line(token.start):
             # Never closed: perhaps a word of prose that looks like a tag.

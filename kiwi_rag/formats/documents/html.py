@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kiwi_rag.formats import elements
 from kiwi_rag.formats.css import Effect, StyleSheet
-from kiwi_rag.formats.elements import Token
+from kiwi_rag.formats.elements import HtmlToken
 from kiwi_rag.formats.outcome import HeadingPath, ParsedDocument, one_line
 from kiwi_rag.model import RenderedLine
 
@@ -59,7 +59,7 @@ def parse(text: str, form: str) -> ParsedDocument:
     return page.headings.document(form, page.title or title, page.lines)
 
 
-def _main(tokens: list[Token]) -> tuple[int, int]:
+def _main(tokens: list[HtmlToken]) -> tuple[int, int]:
     """Return the first token of the main content, and the one after its last."""
     found: dict[str, list[tuple[int, int]]] = {"article": [], "main": [], "body": []}
     for what, start, end in _regions(tokens):
@@ -70,11 +70,11 @@ def _main(tokens: list[Token]) -> tuple[int, int]:
     return max(mains or bodies, key=lambda region: _size(tokens, region), default=(0, len(tokens)))
 
 
-def _size(tokens: list[Token], region: tuple[int, int]) -> int:
+def _size(tokens: list[HtmlToken], region: tuple[int, int]) -> int:
     return tokens[region[1] - 1].end - tokens[region[0]].start
 
 
-def _regions(tokens: list[Token]) -> Iterator[tuple[str, int, int]]:
+def _regions(tokens: list[HtmlToken]) -> Iterator[tuple[str, int, int]]:
     """Yield the elements that may be the main content, each as two token numbers."""
     names = {token.name for token in tokens if token.kind == "open" and _region(token)}
     opened: dict[str, list[int]] = {name: [] for name in names}
@@ -92,7 +92,7 @@ def _regions(tokens: list[Token]) -> Iterator[tuple[str, int, int]]:
             yield what, start, len(tokens)
 
 
-def _region(token: Token) -> str:
+def _region(token: HtmlToken) -> str:
     if token.name in {"article", "main"}:
         return token.name
     if not token.attributes:
@@ -102,7 +102,7 @@ def _region(token: Token) -> str:
     return "body" if token.name == "body" or _BODIES & token.values("class", "id", "itemprop") else ""
 
 
-def _is_left_out(token: Token) -> bool:
+def _is_left_out(token: HtmlToken) -> bool:
     if token.name in _LEFT_OUT:
         return token.name != "aside" or not _ASIDES & token.values("class")
     if not token.attributes:
@@ -137,11 +137,11 @@ class _Page:
     heading: tuple[str, int, int] = ("", 0, 0)
     signed: tuple[int, int] = (0, 0)
 
-    def skip(self, token: Token) -> None:
+    def skip(self, token: HtmlToken) -> None:
         """Pass over a token."""
         self.line += self.text.count("\n", token.start, token.end)
 
-    def add(self, token: Token) -> None:
+    def add(self, token: HtmlToken) -> None:
         """Add what a token shows."""
         name, depth = self.skipped
         if depth:
@@ -180,7 +180,7 @@ class _Page:
             self.words_line = self.line
         self.words += [words] if words else []
 
-    def _open(self, token: Token) -> None:
+    def _open(self, token: HtmlToken) -> None:
         name = token.name
         if name in elements.VOID or not name:
             self._break(name)

@@ -23,7 +23,7 @@ from kiwi_rag.model.exchanges import Exchange, without_recalled
 
 Entry = Mapping[str, Any]
 State = dict[str, Any]
-"""What earlier lines said about the later ones: session, thread, folder, branch, model; JSON-able."""
+"""What earlier lines hold for later ones: session, thread, folder, branch, model; JSON-able."""
 
 _ID = re.compile(r"[\w.:-]{1,200}", re.ASCII)
 _SPACE = re.compile(r"\s*")
@@ -100,7 +100,7 @@ def _time(value: object) -> datetime:
         raise UnusableMessage("the message has no valid timestamp") from None
 
 
-def _told(values: Mapping[str, object]) -> dict[str, str]:
+def _nonempty_texts(values: Mapping[str, object]) -> dict[str, str]:
     """Return those of `values` that are texts and not empty."""
     return {name: _text(value)[:1000] for name, value in values.items() if isinstance(value, str) and value}
 
@@ -143,7 +143,7 @@ def _read_claude(entry: Entry, state: State) -> Exchange | str | None:
     if any(entry.get(flag) for flag in _CLAUDE_FLAGS):
         return None
     if kind == "assistant" and message.get("model") != "<synthetic>":
-        state.update(_told({"model": message.get("model")}))
+        state.update(_nonempty_texts({"model": message.get("model")}))
         return _joined(_Blocks.of(message.get("content")).texts)
     if kind == "user" and _is_of_user(entry):
         return _opened_by_claude(entry, message.get("content"), state)
@@ -170,11 +170,11 @@ def _opened_by_claude(entry: Entry, content: object, state: State) -> Exchange |
     if origin := _mapping(entry.get("forkedFrom")).get("sessionId"):  # a copy: it is of the session it was copied from
         session = state["thread"] = _id(origin, "session id")
     thread = state.get("thread", session)
-    told = {"project": entry.get("cwd"), "branch": entry.get("gitBranch"), "command": command.partition(" ")[0]}
+    details = {"project": entry.get("cwd"), "branch": entry.get("gitBranch"), "command": command.partition(" ")[0]}
     return Exchange(
         id=_id(entry.get("uuid"), "uuid"), session_id=session, user_message=text, assistant_message="",
         timestamp=_time(entry.get("timestamp")), thread_id=thread, thread_session_id=thread,
-        thread_continuation_seq=int(session != thread), metadata={"source": "claude", **_told(told)},
+        thread_continuation_seq=int(session != thread), metadata={"source": "claude", **_nonempty_texts(details)},
     )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def _read_codex(entry: Entry, state: State) -> Exchange | str | None:
     if kind == "session_meta":
         _note_session(payload, state)
     elif kind == "turn_context":
-        state.update(_told({"project": payload.get("cwd"), "model": payload.get("model")}))
+        state.update(_nonempty_texts({"project": payload.get("cwd"), "model": payload.get("model")}))
     elif kind == "response_item" and payload.get("type") == "message" and not state.get("subagent"):
         if payload.get("role") == "assistant":
             return _joined(_Blocks.of(payload.get("content")).texts)
@@ -223,7 +223,7 @@ def _note_session(meta: Entry, state: State) -> None:
     session = _id(meta.get("id"), "session id")
     if "session" not in state:
         git, source = _mapping(meta.get("git")), _mapping(meta.get("source"))
-        state.update({"session": session, **_told({"project": meta.get("cwd"), "branch": git.get("branch")})})
+        state.update({"session": session, **_nonempty_texts({"project": meta.get("cwd"), "branch": git.get("branch")})})
         state["subagent"] = "subagent" in source or meta.get("thread_source") == "subagent"
         session = _id(meta.get("forked_from_id") or session, "session id")
     state["thread"] = session
@@ -242,7 +242,7 @@ def _opened_by_codex(entry: Entry, blocks: _Blocks, state: State) -> Exchange | 
         id=sha256_hex(f"codex\n{thread}\n{number}\n{text}".encode())[:32], session_id=session,
         user_message=text, assistant_message="", timestamp=_time(entry.get("timestamp")), thread_id=thread,
         thread_session_id=thread, thread_continuation_seq=int(session != thread),
-        metadata={"source": "codex", **_told({name: state.get(name) for name in ("project", "branch")})},
+        metadata={"source": "codex", **_nonempty_texts({name: state.get(name) for name in ("project", "branch")})},
     )  # fmt: skip
 
 

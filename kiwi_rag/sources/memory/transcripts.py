@@ -2,8 +2,8 @@
 
 A transcript is read line by line, from the position that the last reading returned, in batches. It may grow meanwhile:
 a last line without its line break is left for the next reading, and so is the last exchange, as long as nothing says
-that it is finished. A position never stands behind the last exchange of a file. So an exchange that is read before it
-is complete is read again, under the same id, and replaces what was stored of it.
+that it is finished. A position is never after the last exchange of a file. So an exchange that is read before it is
+complete is read again, under the same id, and replaces what was stored of it.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def transcript_at(client: str, folder: Path, path: str) -> Transcript:
     Raises
     ------
     UsageError
-        When the path is none of a transcript in the client's folder.
+        When there is no transcript of the client in its folder at this path.
     """
     for root, pattern in _places(client, folder):
         for base in (root, root.resolve()):
@@ -123,9 +123,7 @@ def transcript_at(client: str, folder: Path, path: str) -> Transcript:
             if is_deep and below.match(pattern) and "\0" not in path and _is_session(below):
                 return Transcript(client, root, below.as_posix())
     title = FORMATS[client].title
-    raise UsageError(
-        f"{path[:300]!r} is no transcript of {title} in {folder}", hint=f"{title} gives this path to hooks"
-    )
+    raise UsageError(f"{path[:300]!r} is no transcript of {title} in {folder}", hint="kiwi memory import FILE")
 
 
 def _places(client: str, folder: Path) -> Iterator[tuple[Path, str]]:
@@ -222,7 +220,7 @@ def read_transcript(
     finished
         Whether the last exchange of the file is complete, so that it is returned, too.
     last_answer
-        What the assistant said last, as a hook is told it: it may be missing in the file yet. Needs `finished`.
+        What the assistant said last, as a hook gets it: the file may not have it yet. Needs `finished`.
 
     Raises
     ------
