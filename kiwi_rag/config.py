@@ -293,7 +293,7 @@ _RANGES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "memory_floor": (lambda score: 0 <= score <= 1, "between 0 and 1"),
     **dict.fromkeys(
         ("memory_half_life_days", "memory_retention_days"),
-        (lambda days: 0 <= days < math.inf, "a number of days from 0 up"),
+        (lambda days: 0 <= days <= 36_500, "a number of days from 0 to 36500"),
     ),
     "log_level": (lambda level: level in ("debug", "info", "warning", "error"), "debug, info, warning or error"),
 }

@@ -56,6 +56,11 @@ class ExchangeChoice(PassageChoice):
         """Return None: what a query without an answer scores here was not measured."""
         return None
 
+    async def _verify(self, hit: RankedHit, path: str) -> SearchResult | None:
+        """Return a message if it verifies, and its exchange is stored as it was indexed."""
+        result = await super()._verify(hit, path)
+        return None if result is None or result.state.changed else result
+
     @property
     def _tuned(self) -> FusionWeights:
         return WEIGHTS
@@ -78,6 +83,8 @@ class ExchangeChoice(PassageChoice):
         alone = [alpha * v + (1 - alpha) * w + speaker for (v, w), speaker in zip(legs, speakers, strict=True)]
         gains = {} if self._is_plain else neighbour_gains(hits, alone)
         for hit, (vectors, words), speaker, score in zip(hits, legs, speakers, alone, strict=True):
+            if not (alpha or words):
+                continue  # it was found by its vector alone
             candidate, recency = hit.candidate, self._recency(hit.candidate)
             gain = gains.get(candidate.ref.item_id, 0.0)
             parts = {

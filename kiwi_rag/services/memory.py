@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ CHECK_SECONDS = 60.0
 """After so many seconds a search looks again for exchanges that are stored and not indexed."""
 EXACT_LIMIT = 500_000
 """Up to so many passages a search is a matrix product: forgetting rewrites Chroma's files whole."""
+_SET_ASIDE = re.compile(r"\.(?:corrupt|foreign|damaged)-\d+(?:-wal|-shm)?$")
 _REFUSALS = {
     Outcome.FORGOTTEN: ("exchange.forgotten", "it was forgotten, and is not stored again"),
     Outcome.OTHER_SESSION: ("exchange.session", "another session has an exchange of this id"),
@@ -111,6 +114,9 @@ class Memory(DocumentIndex):
         """The exchanges."""
         table = ExchangeTable(self._app.own_folder(self._folder.joinpath(*self._below)) / "exchanges.sqlite3")
         self._opened.callback(table.close)
+        if (days := self._app.settings.memory_retention_days) and table.path.exists():
+            # What is too old is read by nothing from now on; the index has it until the next writer.
+            table.begin_forgetting(Selection(before=datetime.now(UTC) - timedelta(days=days)))
         return table
 
     @cached_property
@@ -132,7 +138,7 @@ class Memory(DocumentIndex):
     @property
     def embed(self) -> EmbeddingProvider:
         """The model without the cache, which would keep digests of what was said."""
-        return self._embed or self._app.embed.uncached
+        return (self._embed or self._app.embed).uncached
 
     @property
     def source(self) -> MemorySource:
@@ -161,12 +167,22 @@ class Memory(DocumentIndex):
         return self._writer
 
     async def update(self, *args: Any, **options: Any) -> SyncReport:
-        """Update the index, as `DocumentIndex.update` does; what was forgotten meanwhile does not stay in it."""
+        """Update the index, as `DocumentIndex.update` does; what was forgotten does not stay in it."""
+        newest = await asyncio.to_thread(self.table.newest)
+        await self._erase_forgotten()
         report = await super().update(*args, **options)
-        if (local := self.tier.local_index) and await self._is_behind():
-            stored = {path for path, _, _ in await asyncio.to_thread(self.table.versions)}
-            await local.erase([ref for ref in await local.digests() if ref.item_id not in stored])
+        if await self._is_behind():
+            await self._erase_forgotten()
+        if report.model_failure is None:
+            await asyncio.to_thread(self.table.mark_indexed, 0, newest)
         return report
+
+    async def _erase_forgotten(self) -> None:
+        """Erase from a local index what the table does not have: it was forgotten while a process indexed it."""
+        if (local := self.tier.local_index) and self.is_indexed:
+            stored = {path for path, _, _ in await asyncio.to_thread(self.table.versions)}
+            if gone := [ref for ref in await local.digests() if ref.item_id not in stored]:
+                await self._erase(gone)
 
     async def _catch_up(self, writer: IngestContext) -> None:
         """Forget what has to be, and index what is stored and not indexed.
@@ -306,6 +322,7 @@ class Memory(DocumentIndex):
         tier = self.tier
         if tier.local_index:
             await tier.local_index.erase(refs)
+            await asyncio.to_thread(_remove_set_aside, tier.local_index.folder)
         else:
             for ref in refs:
                 await tier.store.delete(ref)
@@ -319,7 +336,9 @@ class Memory(DocumentIndex):
             writer = await self.writer()
             content = await asyncio.to_thread(self.source.read, exchange.path)
             admission = await ingest_document(exchange.path, content, self.tier, writer, self.source.rules)
-            if not await asyncio.to_thread(self.table.select, Selection(ids=(exchange.id,))):
+            if await asyncio.to_thread(self.table.count, Selection(ids=(exchange.id,))):
+                await asyncio.to_thread(self.table.mark_indexed, content.changed_ns, content.changed_ns)
+            else:
                 await self._erase([admission.ref])
         except FileNotFoundError:
             return "it was forgotten meanwhile"
@@ -329,11 +348,17 @@ class Memory(DocumentIndex):
         return ""
 
     async def _is_behind(self) -> bool:
-        """Whether the index has other exchanges than the table: another process is adding some, or one was killed."""
+        """Whether the index has other exchanges than the table, or not all of their vectors.
+
+        Another process is adding some, or one was killed.
+        """
         if self.is_shared:
             return False
-        indexed = (await self.tier.store.status()).items if self.is_indexed else 0
-        return indexed != await asyncio.to_thread(self.table.count)
+        state = await self.tier.store.status() if self.is_indexed else None
+        count = await asyncio.to_thread(self.table.count)
+        if state is None or state.items != count or state.unembedded:
+            return count > 0 or state is not None
+        return await asyncio.to_thread(self.table.has_unindexed)
 
     def _reject(self, exchange: Exchange, findings: Sequence[Finding]) -> KiwiError:
         from kiwi_rag.validation.admission import policy_of
@@ -346,3 +371,10 @@ class Memory(DocumentIndex):
 def _finding(exchange: Exchange, outcome: Outcome) -> Finding:
     code, message = _REFUSALS[outcome]
     return Finding(code, message, path=exchange.path, hint="add it under another id")
+
+
+def _remove_set_aside(folder: Path) -> None:
+    """Remove the files that a repair has set aside: they have what was forgotten since, and can be made again."""
+    for path in folder.iterdir():
+        if _SET_ASIDE.search(path.name):
+            path.unlink(missing_ok=True)

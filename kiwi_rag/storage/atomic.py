@@ -234,9 +234,12 @@ def make_derived_folder(folder: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder as `make_derived_folder` does, which its owner alone can read."""
-    make_derived_folder(folder)
-    folder.chmod(0o700)
+    """Make a folder as `make_derived_folder` does, which its owner alone can read; `StoreError` if that fails."""
+    try:
+        make_derived_folder(folder)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise StoreError(f"cannot use {folder}: {error.strerror}", hint="check its owner and the disk") from error
 
 
 def acquire_lock(path: Path, seconds: float, busy: Callable[[], KiwiError]) -> AbstractContextManager[Any]:

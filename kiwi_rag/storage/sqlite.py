@@ -143,6 +143,15 @@ def truncate_log(connection: sqlite3.Connection, path: Path) -> None:
         time.sleep(0.05)
 
 
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode. The file is not opened: closing it would drop SQLite's locks on it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def result_code(error: BaseException) -> int:
     """Return the primary result code of SQLite; of an error that the sqlite3 module raises itself a similar one, or 0.
 

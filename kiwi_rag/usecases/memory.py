@@ -26,6 +26,8 @@ from kiwi_rag.sources.memory.exchanges import Selection, SessionSummary
 from kiwi_rag.usecases.status import size_of
 
 MAX_TOKENS = 2000
+LEAST_CHARACTERS, STEP_CHARACTERS = 200, 40
+"""An exchange that does not fit whole is cut to no fewer characters, and to as many as fit but for so many."""
 _STRATEGIES: dict[str, dict[str, Any]] = {
     "default": {}, "vectors": {"alpha": 1.0}, "words": {"alpha": 0.0}, "rrf": {"fusion": "rrf"},
 }  # fmt: skip
@@ -204,18 +206,28 @@ class _Context:
     _texts: CopyIndex = field(default_factory=CopyIndex)
 
     def add(self, found: Recollection) -> None:
-        """Add an exchange whole, or the message that was found; nothing where neither fits, or it is in already."""
+        """Add an exchange whole, or as much of its messages as fits; nothing where it is in already."""
         exchange = found.exchange
         if self._is_known(exchange):
             return
-        for text in (exchange.text, found.hit.passage.text):
-            marked = mark_recalled(exchange, text)
-            tokens = self.counter(marked)
-            if 0 <= tokens <= self.budget:
-                self.budget -= tokens
-                self.excerpts.append(Excerpt(found, [exchange], marked, tokens))
-                self._remember(exchange)
-                return
+        least, most = LEAST_CHARACTERS, len(exchange.text)
+        chosen = self._fitting(exchange, exchange.text) or self._fitting(exchange, shortened(found, least))
+        while chosen and chosen[0] != mark_recalled(exchange, exchange.text) and most - least > STEP_CHARACTERS:
+            middle = (least + most) // 2
+            if longer := self._fitting(exchange, shortened(found, middle)):
+                chosen, least = longer, middle
+            else:
+                most = middle
+        if chosen := chosen or self._fitting(exchange, found.hit.passage.text):
+            self.budget -= chosen[1]
+            self.excerpts.append(Excerpt(found, [exchange], *chosen))
+            self._remember(exchange)
+
+    def _fitting(self, exchange: Exchange, text: str) -> tuple[str, int] | None:
+        """Return a text as an agent gets it, and its tokens; None if it does not fit."""
+        marked = mark_recalled(exchange, text)
+        tokens = self.counter(marked)
+        return (marked, tokens) if 0 <= tokens <= self.budget else None
 
     def join(self, excerpt: Excerpt, before: Sequence[Exchange], after: Sequence[Exchange]) -> None:
         """Add the neighbours of an excerpt's exchange that fit, the nearest first, on each side up to a gap."""
@@ -246,6 +258,21 @@ class _Context:
     def _remember(self, exchange: Exchange) -> None:
         self._ids.add(exchange.id)
         self._texts.add(exchange.text.casefold())
+
+
+def shortened(found: Recollection, characters: int) -> str:
+    """Return the messages of an exchange in about so many characters, from where the query found one of them.
+
+    All but the last message have a third together, if they need it.
+    """
+    messages, shown, left = found.exchange.messages, list[str](), characters
+    for number, (speaker, message) in enumerate(messages, start=1):
+        said = found.hit.passage.text.removeprefix(f"{speaker}: ")
+        start = max(message.find(said), 0)
+        end = start + (left if number == len(messages) else characters // 3)
+        shown.append(f"{speaker}: {'… ' if start else ''}{message[start:end]}{' …' if end < len(message) else ''}")
+        left -= len(message[start:end])
+    return "\n\n".join(shown)
 
 
 def _nearest_first(before: Sequence[Exchange], after: Sequence[Exchange]) -> Iterator[tuple[Exchange, str]]:

@@ -113,8 +113,9 @@ async def test_the_neighbours_of_an_exchange_are_part_of_its_score(memory: Memor
     for fusion, alpha, expected in (("convex", None, True), ("convex", 0.0, False), ("rrf", None, False)):
         reply = await memory.ask("anchor chain rusty", fusion=fusion, alpha=alpha)
         parts = {id_of(hit.ref.item_id): hit.parts for hit in reply.hits}
-        assert (parts["e1"]["neighbours"] > 0) is expected
-        assert parts["e3"]["neighbours"] <= parts["e1"]["neighbours"]
+        gains = {name: part["neighbours"] for name, part in parts.items()}
+        assert (gains.get("e1", 0) > 0) is expected  # by words alone it is not found
+        assert gains.get("e3", 0) <= gains.get("e1", 0)
         assert {part["fusion"] for part in parts.values()} == {fusion}
     await memory.store.close()
 

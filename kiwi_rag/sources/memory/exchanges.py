@@ -21,14 +21,23 @@ from typing import Any
 from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.model import Exchange
 from kiwi_rag.storage.atomic import create_file, make_private
-from kiwi_rag.storage.sqlite import closed_on_error, connect, transaction, translate_sqlite_errors, truncate_log
+from kiwi_rag.storage.sqlite import (
+    closed_on_error,
+    connect,
+    file_identity,
+    transaction,
+    translate_sqlite_errors,
+    truncate_log,
+)
 from kiwi_rag.stores.base import timestamp
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS exchanges (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, path TEXT NOT NULL UNIQUE,
-    session_id TEXT NOT NULL, thread_id TEXT NOT NULL, at TEXT NOT NULL, data BLOB NOT NULL
+    session_id TEXT NOT NULL, thread_id TEXT NOT NULL, at TEXT NOT NULL, data BLOB NOT NULL,
+    indexed INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE INDEX IF NOT EXISTS exchanges_to_index ON exchanges (number) WHERE NOT indexed;
 CREATE INDEX IF NOT EXISTS exchanges_by_session ON exchanges (session_id, at, number);
 CREATE INDEX IF NOT EXISTS exchanges_by_time ON exchanges (at);
 CREATE TABLE IF NOT EXISTS forgotten (
@@ -134,6 +143,7 @@ class ExchangeTable:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
         self._mutex = threading.Lock()
 
     def add(self, exchanges: Sequence[Exchange], *, replace: bool = False) -> Sequence[Outcome]:
@@ -216,6 +226,23 @@ class ExchangeTable:
         with self._using() as connection:
             return connection.execute("SELECT path, length(data), number FROM exchanges ORDER BY path").fetchall()
 
+    def newest(self) -> int:
+        """Return the number of the version that was stored last; 0 where there is none."""
+        with self._using() as connection:
+            return int(connection.execute("SELECT max(number) FROM exchanges").fetchone()[0] or 0)
+
+    def has_unindexed(self) -> bool:
+        """Whether a version of an exchange was stored and is not known to be in the index."""
+        with self._using() as connection:
+            return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM exchanges WHERE NOT indexed)").fetchone()[0])
+
+    def mark_indexed(self, first: int, last: int) -> None:
+        """Note that the versions with these numbers, and those between, are in the index."""
+        with self._using() as connection:
+            connection.execute(
+                "UPDATE exchanges SET indexed = 1 WHERE NOT indexed AND number BETWEEN ? AND ?", (first, last)
+            )
+
     def begin_forgetting(self, selection: Selection, *, keep: bool = True) -> Sequence[str]:
         """Delete the exchanges that a selection names, and leave a tombstone of each; return their ids.
 
@@ -236,7 +263,7 @@ class ExchangeTable:
             return dict(connection.execute("SELECT id, path FROM forgotten WHERE indexed").fetchall())
 
     def finish_forgetting(self, ids: Iterable[str]) -> None:
-        """Note that forgotten exchanges are in no index any more, and empty the write-ahead log.
+        """Empty the write-ahead log, and note that forgotten exchanges are in no index any more.
 
         Raises
         ------
@@ -244,10 +271,10 @@ class ExchangeTable:
             When another process reads for half a minute: its bytes are on the disk until the log can be emptied.
         """
         with self._using() as connection:
+            truncate_log(connection, self.path)  # before the note: a later run does what is left after a failure
             with transaction(connection):
                 connection.executemany("UPDATE forgotten SET indexed = 0 WHERE id = ?", [(one,) for one in ids])
                 connection.execute("DELETE FROM forgotten WHERE NOT (indexed OR kept)")
-            truncate_log(connection, self.path)
 
     def position(self, name: str) -> Any:
         """Return how far a transcript was read, as it was set; None where it was not."""
@@ -270,8 +297,13 @@ class ExchangeTable:
     @contextmanager
     def _using(self) -> Iterator[sqlite3.Connection]:
         with self._mutex, translate_sqlite_errors(self.path, self._damaged, "the memory"):
+            if self._connection is not None and self._identity != file_identity(self.path):
+                # The file was moved or replaced. SQLite would go on with the old one without an error.
+                self._connection.close()
+                self._connection = None
             if self._connection is None:
                 self._connection = self._open()
+                self._identity = file_identity(self.path)
             yield self._connection
 
     def _open(self) -> sqlite3.Connection:

@@ -114,13 +114,19 @@ class ChromaIndex:
             self.close()
             generation = int(meta(connection, "generation"))
             with _translate_errors():
-                if self._folder.is_symlink() or self._folder.is_file():
-                    self._folder.unlink()
-                elif self._folder.exists():
-                    shutil.rmtree(self._folder)
+                self.remove()
                 self._ownership.claim_chroma(catalog_id(connection))
             self._put(connection, [row[0] for row in connection.execute("SELECT passage_key FROM vectors")])
             self._mark_current(connection, generation, 0)
+
+    def remove(self) -> None:
+        """Remove Chroma's files, if there are some; the next rebuild makes them anew."""
+        with self._mutex:
+            self.close()
+            if self._folder.is_symlink() or self._folder.is_file():
+                self._folder.unlink()
+            elif self._folder.exists():
+                shutil.rmtree(self._folder)
 
     def _put(self, connection: Connection, keys: Sequence[int]) -> None:
         collection = self._collection(create=True)

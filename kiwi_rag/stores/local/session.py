@@ -17,14 +17,19 @@ from typing import Any, Literal, TypeVar, get_args
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.storage.atomic import make_derived_folder, new_file
-from kiwi_rag.storage.sqlite import closed_on_error, connect, move_database_aside, translate_sqlite_errors
+from kiwi_rag.storage.sqlite import (
+    closed_on_error,
+    connect,
+    file_identity,
+    move_database_aside,
+    translate_sqlite_errors,
+)
 from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 
 REPAIR_HINT = "kiwi doctor --repair"
 Lane = Literal["read", "write", "audit"]
 _T = TypeVar("_T")
-_FileIdentity = tuple[int, int] | None
 _Waiting = tuple[Callable[[Connection], Any], asyncio.Future[Any]]
 
 # Triggers keep the totals and the Chroma journal in step with `passages`, so that no writer can forget them. Postings
@@ -150,7 +155,7 @@ class CatalogSession:
     def __init__(self, folder: Path, ownership: Ownership, lock: WriterLock) -> None:
         self.path = folder / CATALOG_NAME
         self._ownership, self._lock = ownership, lock
-        self._connections: dict[Lane, tuple[Connection, _FileIdentity]] = {}
+        self._connections: dict[Lane, tuple[Connection, tuple[int, int] | None]] = {}
         self._opening = threading.Lock()
         self._mutexes: dict[Lane, threading.Lock] = {lane: threading.Lock() for lane in get_args(Lane)}
 
@@ -181,12 +186,12 @@ class CatalogSession:
     def _connection(self, lane: Lane) -> Connection:
         with self._opening:
             opened = self._connections.get(lane)
-            if opened and opened[1] != _file_identity(self.path):
+            if opened and opened[1] != file_identity(self.path):
                 # The file was deleted or replaced. SQLite would go on with the old one without an error.
                 self._connections.pop(lane)[0].close()
                 opened = None
             if not opened:
-                opened = self._connections[lane] = self._open(lane), _file_identity(self.path)
+                opened = self._connections[lane] = self._open(lane), file_identity(self.path)
             return opened[0]
 
     def _open(self, lane: Lane) -> Connection:
@@ -338,15 +343,6 @@ def find_damage(session: CatalogSession) -> str:
     except StoreCorrupt as error:
         return error.message
     return "" if results == ["ok"] else "the catalog is damaged: " + "; ".join(results)
-
-
-def _file_identity(path: Path) -> _FileIdentity:
-    """Return device and inode. The file is not opened: closing it would drop SQLite's locks on it."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _check_not_truncated(connection: Connection, path: Path) -> None:

@@ -275,6 +275,8 @@ class LocalVectorStore:
             with self._session.borrow("write") as connection:
                 if self._chroma_for(connection):
                     self._rebuild_chroma(connection)
+                else:
+                    self._chroma.remove()
                 truncate_log(connection, self._session.path)
 
     def _update_chroma(self) -> None:
