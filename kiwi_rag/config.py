@@ -238,6 +238,16 @@ def find_project(start: Path, home: Path) -> Path | None:
     return None
 
 
+def named_project(folder: Path) -> Path:
+    """Return the ``.ai`` folder of a project that the user names; `ConfigError` where it is a link to another one."""
+    named = (folder / PROJECT_FOLDER).absolute()
+    if named.is_symlink() and not named.resolve().is_relative_to(named.parent.resolve()):
+        raise ConfigError(
+            f"{named} is a link out of {folder}", hint=f"name the project itself: {named.resolve().parent}"
+        )
+    return named
+
+
 def _is_owned(candidate: Path, owners: set[int]) -> bool:
     try:
         leads_out = not candidate.resolve().is_relative_to(candidate.parent.resolve())

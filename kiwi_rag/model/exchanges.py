@@ -136,8 +136,8 @@ def id_of(path: str) -> str:
     return unquote(path.rpartition("/")[2].removesuffix(SUFFIX))
 
 
-_RECALLED = re.compile(r"<recalled-memory\b.*?(?:</recalled-memory\s*>|\Z)", re.DOTALL | re.IGNORECASE)
-_MARK = re.compile(r"<(?=/?recalled-memory)", re.IGNORECASE)
+_RECALLED = re.compile(r"<\s*recalled-memory\b.*?(?:<\s*/\s*recalled-memory\s*>|\Z)", re.DOTALL | re.IGNORECASE)
+_MARK = re.compile(r"<(?=\s*/?\s*recalled-memory)", re.IGNORECASE)
 
 
 def mark_recalled(exchange: Exchange, text: str) -> str:
@@ -149,5 +149,5 @@ def mark_recalled(exchange: Exchange, text: str) -> str:
 
 
 def without_recalled(text: str) -> str:
-    """Return a message without what was recalled; a mark that is not closed counts to the end."""
-    return _RECALLED.sub("", text) if "ecalled-" in text.lower() else text
+    """Return a message without what was recalled; a mark that is not closed counts to the end, no other stays one."""
+    return _MARK.sub("(", _RECALLED.sub("", text)) if "ecalled-" in text.lower() else text

@@ -86,7 +86,7 @@ class Services(ClosesOpened):
             When a setting is invalid.
         """
         home = config.home_of(environ)
-        folder = (project / config.PROJECT_FOLDER).absolute() if project else config.find_project(cwd.absolute(), home)
+        folder = config.named_project(project) if project else config.find_project(cwd.absolute(), home)
         return cls(config.resolve(environ, folder, flags), folder, cwd)
 
     @property

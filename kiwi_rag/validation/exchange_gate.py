@@ -7,6 +7,7 @@ which would else be stored as if it had been said again. The gate of documents j
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,10 +16,12 @@ from kiwi_rag.errors import UsageError
 from kiwi_rag.model import Exchange, Finding
 from kiwi_rag.model.exchanges import without_recalled
 from kiwi_rag.signing.statement import MAX_PATH_CHARACTERS
-from kiwi_rag.validation.document_gate import clean_text
+from kiwi_rag.validation import secrets
+from kiwi_rag.validation.document_gate import clean_text, without_secrets
 
 MAX_BYTES = 1 << 20
 """Bytes of an exchange as canonical JSON. An answer that a model gives has a hundredth of it."""
+MAX_METADATA_BYTES = 64 << 10
 MAX_ID_CHARACTERS = 200
 _TOO_LARGE = f"it has over {MAX_BYTES >> 20} MiB"
 _HINTS = {
@@ -41,8 +44,17 @@ def inspect_exchange(exchange: Exchange) -> tuple[Exchange | None, list[Finding]
             findings.extend(found)
             return text
         if isinstance(value, dict):
-            return {clean(key): clean(inner) for key, inner in value.items()}
+            return {clean(key): clean(without_named(key, inner)) for key, inner in value.items()}
         return [clean(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    def without_named(key: str, value: Any) -> Any:
+        """Return a value, or a list of lines, without what is a credential under its name or over its lines."""
+        lines = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, str) for one in lines):
+            return value
+        text, found = without_secrets(f"{key}: " + "\n".join(lines), exchange.path)
+        findings.extend(found)
+        return text.removeprefix(f"{key}: ") if found else value
 
     messages = clean(exchange.user_message), clean(exchange.assistant_message)
     cleaned = replace(
@@ -63,6 +75,15 @@ def _problems(exchange: Exchange) -> Iterator[Finding]:
             yield _refusal(exchange, "exchange.id", message)
     if len(exchange.path) > MAX_PATH_CHARACTERS:
         yield _refusal(exchange, "exchange.id", "its ids are too long together")
+    if secrets.spans("\n".join(ids.values())):
+        yield _refusal(exchange, "exchange.id", "an id holds a credential, and ids are kept for good")
+    try:
+        size = len(json.dumps(dict(exchange.metadata)))
+    except (TypeError, ValueError, RecursionError) as error:
+        yield _refusal(exchange, "exchange.json", f"its metadata cannot be written as JSON: {type(error).__name__}")
+    else:
+        if size > MAX_METADATA_BYTES:
+            yield _refusal(exchange, "exchange.size", f"its metadata has over {MAX_METADATA_BYTES >> 10} KiB")
     if len(exchange.user_message) + len(exchange.assistant_message) > MAX_BYTES:
         yield _refusal(exchange, "exchange.size", _TOO_LARGE)
 
