@@ -238,8 +238,8 @@ def _opened_by_codex(entry: Entry, blocks: _Blocks, state: State) -> Exchange | 
     thread, number = state.get("thread", session), state.get("messages", 0)
     state["messages"] = number + 1
     return Exchange(
-        # Messages have no id, and a fork's copies have new times: what stays is the number in the thread. A digest of the
-        # text would be kept when it is forgotten, and confirm a guess.
+        # Messages have no id, and a fork's copies have new times: what stays is the number in the thread. A digest of
+        # the text would be kept when it is forgotten, and confirm a guess.
         id=sha256_hex(f"codex\n{thread}\n{number}".encode())[:32], session_id=session,
         user_message=text, assistant_message="", timestamp=_time(entry.get("timestamp")), thread_id=thread,
         thread_session_id=thread, thread_continuation_seq=int(session != thread),
