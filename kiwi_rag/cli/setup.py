@@ -15,7 +15,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
-from kiwi_rag.collection import RANKS
+from kiwi_rag.collection import MEMORY, RANKS
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import StoreError, UsageError
 from kiwi_rag.integrations import ai_clients
@@ -200,7 +200,7 @@ async def doctor(session: Session, app: Services, repair: bool) -> int:
 
 @command(epilog="Example: kiwi audit verify, or kiwi audit show --limit 20")
 @click.argument("action", type=click.Choice(["show", "verify"]), default="show")
-@option("--tier", choices=RANKS, help="Whose log. Default: project, outside of any user.")
+@option("--tier", choices=(*RANKS, MEMORY), help="Whose log. Default: project, outside of any user.")
 @option("--since", type=int, default=0, help="Only records after this number.")
 @option("--limit", type=click.IntRange(1, 100_000), default=1000, help="Only the newest N records.")
 async def audit(session: Session, app: Services, action: str, tier: str | None, since: int, limit: int) -> None:
@@ -216,7 +216,7 @@ async def audit(session: Session, app: Services, action: str, tier: str | None, 
         session.print_data(rows, map(render.audit_line, rows), empty="the audit log is empty")
         return
     log = await registry.verify_log(app) if tier == "registry" else None
-    head = log.head if log else app.local(tier).audit.verify_chain()
+    head = log.head if log else registry.local_audit(app, tier).verify_chain()
     more = {"seen": log.pinned.seq, "records": log.all_read} if log else {}
     session.print_data({**asdict(head), **more}, [registry.describe_head(head)])
     session.notify(str(log or ""))

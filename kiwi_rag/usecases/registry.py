@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kiwi_rag.collection import MEMORY
 from kiwi_rag.errors import (
     AuditBroken,
     KiwiError,
@@ -30,9 +31,13 @@ from kiwi_rag.registry.tuning import Tuning
 from kiwi_rag.render import counted
 from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
+from kiwi_rag.services.memory import Memory
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.usecases.trust import describe_loss
 from kiwi_rag.validation.audit import AuditHead
+
+if TYPE_CHECKING:
+    from kiwi_rag.stores.local.audit import SqliteAuditLog
 
 Report = Callable[[str], None]
 _BATCH = 2000
@@ -107,6 +112,11 @@ async def enrol(app: Services, principal: str) -> Sequence[str]:
     return [await app.registry_client.enrol_signer(signer) for signer in active_signers(app, principal)]
 
 
+def local_audit(app: Services, tier: str) -> SqliteAuditLog:
+    """Return the audit log of a tier on this machine, or of the memory: the project's in a project, else the user's."""
+    return Memory(app).tier.audit if tier == MEMORY else app.local(tier).audit
+
+
 async def newest_records(
     app: Services, tier: str, limit: int, since: int = 0, before: int | None = None
 ) -> Sequence[dict[str, Any]]:
@@ -115,7 +125,7 @@ async def newest_records(
     Only those with a number above `since`, and below `before` if one is given, count.
     """
     if tier != "registry":
-        records = await asyncio.to_thread(app.local(tier).audit.newest, since, limit, before)
+        records = await asyncio.to_thread(local_audit(app, tier).newest, since, limit, before)
         return [asdict(record) for record in records]
     head = (await app.registry_client.registry_checkpoint(0, 0, app.settings.registry_name)).head
     end = head.seq if before is None else min(head.seq, before - 1)

@@ -282,3 +282,10 @@ def test_a_hook_that_hangs_is_ended(project: Kiwi, monkeypatch: pytest.MonkeyPat
     put(project, QUAY)
     assert called(project, {}) == ("", "")
     assert ended == [0] and errors(project) == ["timeout"]
+
+
+def test_the_audit_log_of_a_memory_names_what_was_forgotten(filled: Kiwi) -> None:
+    filled.run("memory", "forget", "e1", "--yes")
+    record = filled.json("audit", "show", "--tier", "memory")[-1]
+    assert (record["event"], record["details"], record["digest"]) == ("forgotten", {"ids": ["e1"]}, "")
+    assert filled.json("audit", "verify", "--tier", "memory")["seq"] == record["seq"]
