@@ -379,18 +379,22 @@ HOOK_SECONDS = {False: 50.0, True: 8.0}
 def hook(session: Session, /, recall: bool, of_user: bool) -> int:
     """Add what is new in a session of Claude Code, or recall what its prompt is about; stdin is the hook's call.
 
+    The memory is that of the project of the session's folder, the user's if it is in none.
     It always ends with exit code 0, in time, so that it does not stop the client; errors are in Kiwi's log.
     """
-    from kiwi_rag.usecases.memory_import import run_hook
+    from kiwi_rag.integrations.ai_clients import client_folder
+    from kiwi_rag.usecases.memory_import import parse_hook_call, run_hook
 
     async def answered(app: Services) -> str:
         async with Memory(app, of_user=of_user) as memory:
-            return await run_hook(memory, app.settings, data, session.environment(), recall=recall)
+            return await run_hook(memory, app.settings, call, recall=recall)
 
     log, seconds = partial(session.log_error, "memory hook"), HOOK_SECONDS[recall]
     with process_deadline(seconds, partial(log, "timeout", f"the hook took over {seconds:g} s")):
         try:
-            data = sys.stdin.buffer.read(_MAX_INPUT)
+            claude = client_folder("claude", session.environment())
+            call = parse_hook_call(sys.stdin.buffer.read(_MAX_INPUT), claude)
+            session.cwd = call.folder
             if output := session.run(answered):
                 session.print(output)
         except KiwiError as error:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -120,9 +121,14 @@ class Memory(DocumentIndex):
         return WorkspaceConfig(folder, f"mem__{folder.name}")
 
     @property
+    def project(self) -> Path | None:
+        """The folder of its project; None where it is the user's memory."""
+        return None if self.is_of_user else self._folder.parent
+
+    @property
     def title(self) -> str:
         """Whose memory it is."""
-        return "the memory of the user" if self.is_of_user else f"the memory of {self._folder.parent}"
+        return f"the memory of {self.project or 'the user'}"
 
     @property
     def store_kind(self) -> str:

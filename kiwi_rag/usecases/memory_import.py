@@ -238,9 +238,10 @@ def _is_quiet(transcript: Transcript) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """What Claude Code gives a hook: the session, its transcript, and what was said last by either side."""
+    """What Claude Code gives a hook: the session, its transcript and folder, and what was said last by either side."""
 
     transcript: Transcript
+    folder: Path
     session_id: str
     prompt: str = ""
     last_answer: str = ""
@@ -255,7 +256,8 @@ def parse_hook_call(data: bytes | str, claude_folder: Path) -> HookCall:
     Raises
     ------
     UsageError
-        When it is not what Claude Code writes, or the transcript is not in `claude_folder`.
+        When it is not what Claude Code writes, the transcript is not in `claude_folder`, or the session's folder does
+        not exist.
     """
     try:
         given = json.loads(data)
@@ -264,9 +266,12 @@ def parse_hook_call(data: bytes | str, claude_folder: Path) -> HookCall:
             "the hook's input is not JSON", hint="Claude Code runs this command; to import by hand: kiwi memory import"
         ) from error
     fields = given if isinstance(given, Mapping) else {}
-    names = ("transcript_path", "session_id", "prompt", "last_assistant_message")
-    path, session, prompt, answer = (value if isinstance(value := fields.get(name), str) else "" for name in names)
-    return HookCall(transcript_at("claude", claude_folder, path), session, prompt, answer)
+    names = ("transcript_path", "cwd", "session_id", "prompt", "last_assistant_message")
+    path, cwd, *said = (value if isinstance(value := fields.get(name), str) else "" for name in names)
+    transcript, folder = transcript_at("claude", claude_folder, path), Path(cwd)
+    if not (folder.is_absolute() and folder.is_dir()):
+        raise UsageError(f"the session's folder {cwd[:300]!r} does not exist", hint="kiwi memory import")
+    return HookCall(transcript, folder, *said)
 
 
 def hook_output(context: str) -> str:
@@ -274,17 +279,21 @@ def hook_output(context: str) -> str:
     return json.dumps({"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": context}})
 
 
-async def run_hook(memory: Memory, settings: Settings, data: bytes, environ: Mapping[str, str], *, recall: bool) -> str:
+async def run_hook(memory: Memory, settings: Settings, call: HookCall, *, recall: bool) -> str:
     """Do what a hook of Claude Code asks: add what is new in its session, or recall what its prompt is about.
+
+    The memory of a project is for sessions that began in its folder or below, as with an import.
 
     Return what the hook prints; with `recall`, nothing where nothing in the memory is close to the prompt.
 
     Raises
     ------
     KiwiError
-        When `data` is no call, or the memory cannot be used.
+        When the session began elsewhere, or the memory cannot be used.
     """
-    call = parse_hook_call(data, client_folder("claude", environ))
+    if memory.project and call.transcript.is_of_another(memory.project):
+        message = f"{call.transcript} is of a session that did not begin in {memory.project}: its memory is not used"
+        raise UsageError(message, hint="kiwi memory import, in the folder where the session began")
     if not recall:
         await import_transcripts(memory, memory.table, [call.transcript], finished=True, last_answer=call.last_answer)
         return ""

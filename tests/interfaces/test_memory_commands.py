@@ -207,7 +207,8 @@ def test_an_export_with_damaged_and_foreign_lines_is_imported_as_far_as_it_goes(
 
 def called(kiwi: Kiwi, given: object, *options: str) -> tuple[str, str]:
     """Run the hook with what Claude Code would write to it; it must end with exit code 0."""
-    data = given if isinstance(given, bytes) else json.dumps(given).encode()
+    call = {"cwd": str(kiwi.cwd), **given} if isinstance(given, dict) else given
+    data = call if isinstance(call, bytes) else json.dumps(call).encode()
     done = kiwi.run("memory", "hook", *options, stdin=data)
     return done.stdout, done.stderr
 
@@ -242,8 +243,9 @@ def test_the_hook_never_disturbs(project: Kiwi, claude: ClaudeTranscript) -> Non
         assert called(project, given, "--recall") == ("", "")
     assert called(project, {"transcript_path": str(claude.path), "prompt": "x"}, "--recall") == ("", "")
     assert set(errors(project)) == {"usage"}
+    claude.write(claude.user("Q"), claude.assistant("A"))
     (project.cwd / ".ai/config.yaml").write_text("nothing: [")
-    assert called(project, {}) == ("", "")
+    assert called(project, {"transcript_path": str(claude.path)}) == ("", "")
     (project.cwd / ".ai/config.yaml").unlink()
     assert project.json("memory", "list") == []
 
@@ -266,7 +268,28 @@ def test_a_locked_file_delays_the_hook_only_for_a_while(
     assert len(project.json("memory", "list", "--session", "s1")) == 1
 
 
-def test_a_hook_that_hangs_is_ended(project: Kiwi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_uses_the_memory_of_its_sessions_folder_and_takes_no_other_projects_session(
+    project: Kiwi, claude: ClaudeTranscript, tmp_path: Path
+) -> None:
+    claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."))
+    other, outside = project.at(tmp_path / "other"), project.at(tmp_path / "outside")
+    (other.cwd / ".ai").mkdir()
+    below = project.cwd / "src"
+    below.mkdir()
+    call = {"transcript_path": str(claude.path), "session_id": "s1", "prompt": "User: Where do herons nest?"}
+    assert called(other, {**call, "cwd": str(below)}) == ("", "")
+    assert [len(kiwi.json("memory", "list")) for kiwi in (project, other, outside)] == [1, 0, 0]
+    assert "On the roof." in called(other, {**call, "cwd": str(below)}, "--recall")[0]
+    put(other, HERONS)
+    for options in ([], ["--recall"]):
+        assert called(project, {**call, "cwd": str(other.cwd)}, *options) == ("", "")
+    assert [row["session_id"] for row in other.json("memory", "list")] == ["s1"]
+    assert other.json("memory", "stats")["exchanges"] == 1 and errors(project) == ["usage", "usage"]
+    called(project, {**call, "cwd": str(outside.cwd)})
+    assert outside.json("memory", "stats")["exchanges"] == 1
+
+
+def test_a_hook_that_hangs_is_ended(project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch) -> None:
     from kiwi_rag.cli import memory
 
     monkeypatch.setitem(memory.HOOK_SECONDS, False, 0.2)
@@ -280,5 +303,5 @@ def test_a_hook_that_hangs_is_ended(project: Kiwi, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("kiwi_rag.usecases.memory_import.run_hook", hangs)
     put(project, QUAY)
-    assert called(project, {}) == ("", "")
+    assert called(project, {"transcript_path": str(claude.path)}) == ("", "")
     assert ended == [0] and errors(project) == ["timeout"]

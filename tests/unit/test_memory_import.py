@@ -150,6 +150,7 @@ def test_a_file_that_cannot_be_read_and_a_broken_line_are_reported_and_the_rest_
 def test_a_hook_is_told_the_transcript_and_the_last_answer(claude: ClaudeTranscript, tmp_path: Path) -> None:
     claude.write(claude.user("Q"))
     told = {"session_id": "s1", "transcript_path": str(claude.path), "last_assistant_message": "A", "prompt": 7}
+    told["cwd"] = str(tmp_path)
     call = parse_hook_call(json.dumps(told).encode(), tmp_path)
     assert (call.session_id, call.prompt, call.last_answer) == ("s1", "", "A")
     memory = FakeMemory()
@@ -161,6 +162,13 @@ def test_a_hook_is_told_the_transcript_and_the_last_answer(claude: ClaudeTranscr
 def test_a_hook_that_is_told_something_else_is_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         parse_hook_call(data, tmp_path)
+
+
+@pytest.mark.parametrize("cwd", ["", ".", "/none/such", "/\0", 7])
+def test_a_hook_without_a_folder_that_exists_is_refused(claude: ClaudeTranscript, tmp_path: Path, cwd: object) -> None:
+    claude.write(claude.user("Q"))
+    with pytest.raises(UsageError, match="the session's folder"):
+        parse_hook_call(json.dumps({"transcript_path": str(claude.path), "cwd": cwd}), tmp_path)
 
 
 def test_a_hook_of_a_cloned_repository_cannot_name_another_file(tmp_path: Path) -> None:

@@ -70,7 +70,12 @@ class Transcript:
     def is_of(self, project: Path) -> bool:
         """Return whether its session began in a project's folder or in one below it."""
         folder = self._first_folder()
-        return folder is not None and any(folder.is_relative_to(one) for one in (project, project.resolve()))
+        return folder is not None and _is_below(folder, project)
+
+    def is_of_another(self, project: Path) -> bool:
+        """Return whether its first lines say that its session began outside of a project's folder."""
+        folder = self._first_folder()
+        return folder is not None and not _is_below(folder, project)
 
     def _first_folder(self) -> PurePath | None:
         """Return the folder that the first lines name; None where they name none, or cannot be read."""
@@ -85,6 +90,10 @@ class Transcript:
                     if isinstance(folder := part.get("cwd"), str):
                         return PurePath(folder)
         return None
+
+
+def _is_below(folder: PurePath, project: Path) -> bool:
+    return any(folder.is_relative_to(one) for one in (project, project.resolve()))
 
 
 def find_transcripts(client: str, folder: Path, project: Path | None = None) -> Sequence[Transcript]:
