@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -369,8 +370,8 @@ async def stats(session: Session, app: Services, memory: Memory) -> None:
         session.notify(f"not all exchanges are found yet: {memory.index_command}")
 
 
-HOOK_SECONDS = {False: 50.0, True: 8.0}
-"""After so many seconds a hook ends itself; a recall before the client does."""
+HOOK_SECONDS = {"Stop": 50.0, "SessionEnd": 8.0, "UserPromptSubmit": 8.0}
+"""After so many seconds a hook ends itself, by its event: before the client does, which waits for the last two."""
 
 
 @memory.command(cls=Command, epilog="Claude Code runs it, after kiwi setup claude --memory.")
@@ -389,16 +390,19 @@ def hook(session: Session, /, recall: bool, of_user: bool) -> int:
         async with Memory(app, of_user=of_user) as memory:
             return await run_hook(memory, app.settings, call, recall=recall)
 
-    log, seconds = partial(session.log_error, "memory hook"), HOOK_SECONDS[recall]
-    with process_deadline(seconds, partial(log, "timeout", f"the hook took over {seconds:g} s")):
-        try:
-            claude = client_folder("claude", session.environment())
-            call = parse_hook_call(sys.stdin.buffer.read(_MAX_INPUT), claude)
-            session.cwd = call.folder
+    def limited(seconds: float) -> AbstractContextManager[None]:
+        return process_deadline(seconds, partial(log, "timeout", f"the hook took over {seconds:g} s"))
+
+    log, shortest = partial(session.log_error, "memory hook"), min(HOOK_SECONDS.values())
+    try:
+        with limited(shortest):
+            call = parse_hook_call(sys.stdin.buffer.read(_MAX_INPUT), client_folder("claude", session.environment()))
+        session.cwd = call.folder
+        with limited(HOOK_SECONDS.get(call.event, shortest)):
             if output := session.run(answered):
                 session.print(output)
-        except KiwiError as error:
-            log(error.code, error.loggable_message)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it must not stop the client
-            log("error", f"an error that Kiwi did not expect: {type(error).__name__}")
+    except KiwiError as error:
+        log(error.code, error.loggable_message)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must not stop the client
+        log("error", f"an error that Kiwi did not expect: {type(error).__name__}")
     return DONE

@@ -242,6 +242,7 @@ class HookCall:
 
     transcript: Transcript
     folder: Path
+    event: str
     session_id: str
     prompt: str = ""
     last_answer: str = ""
@@ -266,7 +267,7 @@ def parse_hook_call(data: bytes | str, claude_folder: Path) -> HookCall:
             "the hook's input is not JSON", hint="Claude Code runs this command; to import by hand: kiwi memory import"
         ) from error
     fields = given if isinstance(given, Mapping) else {}
-    names = ("transcript_path", "cwd", "session_id", "prompt", "last_assistant_message")
+    names = ("transcript_path", "cwd", "hook_event_name", "session_id", "prompt", "last_assistant_message")
     path, cwd, *said = (value if isinstance(value := fields.get(name), str) else "" for name in names)
     transcript, folder = transcript_at("claude", claude_folder, path), Path(cwd)
     if not (folder.is_absolute() and folder.is_dir()):

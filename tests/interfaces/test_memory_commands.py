@@ -292,7 +292,7 @@ def test_a_hook_uses_the_memory_of_its_sessions_folder_and_takes_no_other_projec
 def test_a_hook_that_hangs_is_ended(project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch) -> None:
     from kiwi_rag.cli import memory
 
-    monkeypatch.setitem(memory.HOOK_SECONDS, False, 0.2)
+    monkeypatch.setitem(memory.HOOK_SECONDS, "Stop", 0.2)
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
 
@@ -303,5 +303,5 @@ def test_a_hook_that_hangs_is_ended(project: Kiwi, claude: ClaudeTranscript, mon
 
     monkeypatch.setattr("kiwi_rag.usecases.memory_import.run_hook", hangs)
     put(project, QUAY)
-    assert called(project, {"transcript_path": str(claude.path)}) == ("", "")
+    assert called(project, {"transcript_path": str(claude.path), "hook_event_name": "Stop"}) == ("", "")
     assert ended == [0] and errors(project) == ["timeout"]

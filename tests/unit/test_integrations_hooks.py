@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kiwi_rag.cli.memory import HOOK_SECONDS
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.setup import setup
 from kiwi_rag.errors import KiwiError, UsageError
@@ -59,6 +60,13 @@ def test_the_hooks_are_those_after_an_answer_and_after_a_session_and_recall_is_a
     assert commands(recalling)["UserPromptSubmit"] == ["kiwi memory hook --recall"]
     assert json.loads(recalling)["hooks"]["Stop"][0]["hooks"][0]["async"] is True, "Claude Code would wait for it"
     assert HOOKS.put(recalling) == HOOKS.put(""), "recall is on without being asked for"
+
+
+def test_a_hook_ends_itself_before_claude_code_ends_it() -> None:
+    events = json.loads(RECALLING.put(""))["hooks"]
+    timeouts = {event: groups[0]["hooks"][0]["timeout"] for event, groups in events.items()}
+    assert timeouts.keys() == HOOK_SECONDS.keys()
+    assert all(HOOK_SECONDS[event] + 2 <= timeout for event, timeout in timeouts.items())
 
 
 def test_comments_and_lines_of_others_stay_where_they_were() -> None:
