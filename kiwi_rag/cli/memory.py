@@ -150,7 +150,8 @@ async def import_(
 
     Only what is new since the last import is read. Exit code 3: some could not be read, or were refused.
     """
-    from kiwi_rag.render.memory import import_lines
+    from kiwi_rag.cli.workspace import index_callbacks
+    from kiwi_rag.render.memory import import_lines, import_problems, import_rest
     from kiwi_rag.sources.memory.transcript_formats import FORMATS
     from kiwi_rag.usecases.memory_import import find_sources, import_exchanges, import_transcripts
 
@@ -158,19 +159,20 @@ async def import_(
         raise UsageError("the memory of a project has no other project's conversations", hint="add --user")
     project = None if all_projects else session.find_project() or Path.cwd()
     clients = [*FORMATS] if client == "all" else [client]
-    found, exports = await asyncio.to_thread(find_sources, paths, clients, session.environment(), project)
-    with session.progress_bar("import", "files") as planned:
-        advance = planned(len(found) + len(exports))
-        report = await import_transcripts(memory, memory.table, _each(found, advance))
-        for one in _each(exports, advance):
-            await import_exchanges(memory, one, report)
-    session.print_data(report.as_dict(), import_lines(report.as_dict()))
-    unread = [*map(str, report.skipped), *(f"{path}: {why}" for path, why in report.unreadable.items())]
-    refused = [f"refused: {name}: {why}" for name, why in report.refused.items()]
-    _list_beginning(session, [*refused, *(f"not read: {line}" for line in unread)])
-    if not (found or exports):
-        session.notify(f"there are no transcripts of {project or 'any project'}; name a file, or see --help")
-    return PARTLY if report.refused or report.unreadable else DONE
+    found = await asyncio.to_thread(find_sources, paths, clients, session.environment(), project)
+    with session.progress_bar("import", "files") as planned, session.progress_bar("words", "exchanges") as begin:
+        advance = planned(len(found.transcripts) + len(found.exports))
+        add = partial(memory.add_all, callbacks=index_callbacks(session, begin))
+        report = await import_transcripts(add, memory.table, _each(found.transcripts, advance))
+        for one in _each(found.exports, advance):
+            await import_exchanges(add, one, report)
+    report.unreadable |= found.unreadable
+    data = report.as_dict()
+    session.print_data(data, import_lines(data))
+    _list_beginning(session, import_problems(data))
+    none = f"there are no transcripts of {project or 'any project'}; name a file, or see --help"
+    session.notify(import_rest(data) if any(found) else none)
+    return DONE if report.is_complete else PARTLY
 
 
 def _each(items: Iterable[Any], advance: Callable[[int], None]) -> Iterator[Any]:

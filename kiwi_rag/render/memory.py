@@ -82,6 +82,23 @@ def stats_lines(stats: Mapping[str, Any]) -> list[str]:
 
 def import_lines(report: Mapping[str, Any]) -> list[str]:
     """Return what an import did as a table of one row."""
-    names = ("transcripts", "exchanges", "new", "refused", "skipped", "unreadable", "redacted")
+    names = ("transcripts", "exchanges", "new", "forgotten", "refused", "skipped", "unreadable", "redacted")
     cells = [str(value if isinstance(value := report[name], int) else len(value)) for name in names]
     return table([("files", *names[1:]), cells])
+
+
+def import_problems(report: Mapping[str, Any]) -> list[str]:
+    """Return a line for everything that an import refused, did not read, or cut."""
+    return [
+        *(f"refused: {name}: {why}" for name, why in report["refused"].items()),
+        *(f"not read: {path}: {why}" for path, why in report["unreadable"].items()),
+        *(f"not read: {line}" for line in report["skipped"]),
+        *(f"cut: {line}" for line in report["cut"]),
+    ]
+
+
+def import_rest(report: Mapping[str, Any]) -> str:
+    """Return what an import left for later, or that there was nothing to add; empty for neither."""
+    if left := report["unfinished"]:
+        return f"{counted(left, 'exchanges')} not finished yet: imported after ten minutes, or by the hook"
+    return "" if report["exchanges"] or import_problems(report) else "nothing new"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sqlite3
@@ -180,17 +181,43 @@ def test_transcripts_of_this_project_are_imported_and_no_others(project: Kiwi, c
     write_lines(
         codex, meta, codex_message("user", "Codex?"), codex_message("assistant", "Yes."), codex_message("user", "?")
     )
-    report = project.json("memory", "import")
-    assert (report["transcripts"], report["new"], len(report["skipped"])) == (2, 2, 1)
-    assert project.json("memory", "import")["exchanges"] == 0
-    assert project.run("memory", "import", "--client", "codex").stdout.splitlines()[0].split()[:2] == [
-        "files",
-        "exchanges",
-    ]
-    assert project.json("memory", "import", "--user", "--all-projects")["transcripts"] == 3
+    done = project.run("memory", "import", "--json", expect=3)
+    report = json.loads(done.stdout)
+    assert (report["transcripts"], report["new"], len(report["skipped"]), report["unfinished"]) == (2, 2, 1, 2)
+    assert f"not read: {claude.path}:4: the line is not JSON" in done.stderr
+    assert "2 exchanges not finished yet: imported after ten minutes, or by the hook" in done.stderr
+    assert project.json("memory", "import", "--client", "codex")["exchanges"] == 0
+    assert project.run("memory", "import", "--client", "codex").stdout.split()[:2] == ["files", "exchanges"]
+    assert (
+        json.loads(project.run("memory", "import", "--user", "--all-projects", "--json", expect=3).stdout)["new"] == 3
+    )
     assert project.json("memory", "import", str(other.path), str(codex))["new"] == 1
+
+
+def test_a_named_file_that_is_none_does_not_stop_the_others(project: Kiwi, claude: ClaudeTranscript) -> None:
+    claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."), claude.user("And storks?"))
     (project.cwd / "notes.jsonl").write_text('{"a": 1}\n')
-    assert "neither a transcript" in project.run("memory", "import", "notes.jsonl", expect=2).stderr
+    (project.cwd / "link.jsonl").symlink_to(claude.path)
+    done = project.run("memory", "import", "notes.jsonl", "link.jsonl", str(claude.path), "--json", expect=3)
+    report = json.loads(done.stdout)
+    assert (report["new"], report["unfinished"]) == (1, 1)
+    assert [Path(path).name for path in report["unreadable"]] == ["notes.jsonl", "link.jsonl"]
+    assert f"not read: {project.cwd / 'notes.jsonl'}: it is neither a transcript" in done.stderr
+
+
+def test_an_import_says_what_was_forgotten_and_that_nothing_is_new(project: Kiwi, claude: ClaudeTranscript) -> None:
+    claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."))
+    long_ago = time.time() - 700
+    os.utime(claude.path, (long_ago, long_ago))
+    assert project.run("memory", "import").stderr == ""
+    assert "nothing new" in project.run("memory", "import").stderr
+    project.run("memory", "forget", "--all", "--yes")
+    claude.path.rename(claude.path.with_name("s2.jsonl"))
+    again = project.run("memory", "import")
+    names, counts = (line.split() for line in again.stdout.splitlines())
+    shown = dict(zip(names, counts, strict=True))
+    assert (shown["exchanges"], shown["new"], shown["forgotten"], shown["refused"]) == ("1", "0", "1", "0")
+    assert again.stderr == ""
 
 
 def test_an_export_with_damaged_and_foreign_lines_is_imported_as_far_as_it_goes(filled: Kiwi) -> None:

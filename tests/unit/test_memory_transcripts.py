@@ -287,7 +287,7 @@ def test_lines_and_messages_over_their_limits_are_skipped_or_cut(
     batch = read_transcript(claude.transcript, START, finished=True)
     (one,) = batch.exchanges
     assert (len(one.user_message), len(one.assistant_message)) == (1000, 1000)
-    assert [line.line for line in batch.skipped] == [2, 52]
+    assert ([line.line for line in batch.skipped], [line.line for line in batch.cut]) == ([2], [52])
     claude.write(b'{"no": "end of the line', b"x" * 9000)
     assert read_transcript(claude.transcript, START, finished=True).exchanges == [one]
 
