@@ -162,7 +162,7 @@ async def import_(
     found = await asyncio.to_thread(find_sources, paths, clients, session.environment(), project)
     with session.progress_bar("import", "files") as planned, session.progress_bar("words", "exchanges") as begin:
         advance = planned(len(found.transcripts) + len(found.exports))
-        add = partial(memory.add_all, callbacks=index_callbacks(session, begin))
+        add = partial(memory.add_all, callbacks=index_callbacks(session, begin, "exchanges"))
         report = await import_transcripts(add, memory.table, _each(found.transcripts, advance))
         for one in _each(found.exports, advance):
             await import_exchanges(add, one, report)

@@ -124,10 +124,10 @@ async def update_index(
     return _report(session, app, index, report)
 
 
-def index_callbacks(session: Session, planned: Callable[..., Callable[[int], None]]) -> Callbacks:
+def index_callbacks(session: Session, planned: Callable[..., Callable[[int], None]], unit: str = "files") -> Callbacks:
     """Return the callbacks that show the progress of a run on a session's bar; without a terminal, as lines."""
-    begin = planned if session.shows_progress else partial(_progress_lines, session)
-    return Callbacks(begin, embedding=partial(begin, stage="vectors", unit="passages"))
+    begin = planned if session.shows_progress else _progress_lines(session)
+    return Callbacks(partial(begin, unit=unit), embedding=partial(begin, stage="vectors", unit="passages"))
 
 
 @workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
@@ -165,18 +165,23 @@ def _report_outcome(session: Session, outcome: object) -> None:
         _list(session, report)
 
 
-def _progress_lines(session: Session, total: int, stage: str = "", unit: str = "files") -> Callable[[int], None]:
-    """Return a replacement for a progress bar's function: it prints a line every ten seconds."""
-    done, last = 0, time.monotonic()
+def _progress_lines(session: Session) -> Callable[..., Callable[[int], None]]:
+    """Return a replacement for a progress bar's function: it prints a line every ten seconds, whatever the stage."""
+    last = time.monotonic()
 
-    def step(finished: int) -> None:
-        nonlocal done, last
-        done += finished
-        if time.monotonic() - last >= PROGRESS_SECONDS:
-            last = time.monotonic()
-            session.notify(f"{f'{stage}: ' if stage else ''}{done} of {counted(total, unit)}")
+    def begin(total: int, stage: str = "", unit: str = "files") -> Callable[[int], None]:
+        done = 0
 
-    return step
+        def step(finished: int) -> None:
+            nonlocal done, last
+            done += finished
+            if time.monotonic() - last >= PROGRESS_SECONDS:
+                last = time.monotonic()
+                session.notify(f"{f'{stage}: ' if stage else ''}{done} of {counted(total, unit)}")
+
+        return step
+
+    return begin
 
 
 def _report(session: Session, app: Services, index: DocumentIndex, report: SyncReport) -> int:

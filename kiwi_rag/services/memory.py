@@ -153,7 +153,9 @@ class Memory(DocumentIndex):
         """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
         return self.table.get(path)[0]
 
-    async def writer(self, *args: Any, catch_up: bool = True, **options: Any) -> IngestContext:
+    async def writer(
+        self, *args: Any, catch_up: bool = True, callbacks: Callbacks | None = None, **options: Any
+    ) -> IngestContext:
         """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left.
 
         Without `catch_up`, what is stored and not indexed is left to the caller.
@@ -163,7 +165,7 @@ class Memory(DocumentIndex):
             folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
             if catch_up:
-                await self._catch_up(self._writer)
+                await self._catch_up(self._writer, callbacks)
         return self._writer
 
     async def update(self, *args: Any, **options: Any) -> SyncReport:
@@ -174,7 +176,7 @@ class Memory(DocumentIndex):
             await local.erase([ref for ref in await local.digests() if ref.item_id not in stored])
         return report
 
-    async def _catch_up(self, writer: IngestContext) -> None:
+    async def _catch_up(self, writer: IngestContext, callbacks: Callbacks | None = None) -> None:
         """Forget what has to be, and index what is stored and not indexed.
 
         Another process was killed meanwhile, or could not write to the index. With another model everything would have
@@ -183,7 +185,7 @@ class Memory(DocumentIndex):
         await self._finish_forgetting()
         await self.expire()
         if await self._is_of_model() and await self._is_behind():
-            await self.update(writer)
+            await self.update(writer, callbacks=callbacks)
         self._checked_at = time.monotonic()
 
     async def _is_of_model(self) -> bool:
@@ -240,7 +242,8 @@ class Memory(DocumentIndex):
             if exchange.id in refused:
                 self._reject(exchange, refused[exchange.id])
         is_changed = Outcome.NEW in outcomes or Outcome.REPLACED in outcomes
-        report = await self.update(await self.writer(), callbacks=callbacks) if is_changed else None
+        writer = await self.writer(callbacks=callbacks) if is_changed else None
+        report = await self.update(writer, callbacks=callbacks) if writer else None
         return AddedExchanges(new, outcomes.count(Outcome.KNOWN), refused, cleaned, report)
 
     async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:

@@ -205,6 +205,17 @@ def test_a_named_file_that_is_none_does_not_stop_the_others(project: Kiwi, claud
     assert f"not read: {project.cwd / 'notes.jsonl'}: it is neither a transcript" in done.stderr
 
 
+def test_an_import_shows_its_progress_in_every_stage_and_batch(
+    project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kiwi_rag.cli.workspace.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("kiwi_rag.sources.memory.transcripts.BATCH_EXCHANGES", 2)
+    for number in range(5):
+        claude.write(claude.user(f"Where do {number} herons nest?"), claude.assistant("On the roof."))
+    shown = project.run("memory", "import").stderr
+    assert shown.count("2 of 2 exchanges") == 2 and shown.count("vectors: 4 of 4 passages") == 2
+
+
 def test_an_import_says_what_was_forgotten_and_that_nothing_is_new(project: Kiwi, claude: ClaudeTranscript) -> None:
     claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."))
     long_ago = time.time() - 700
