@@ -132,6 +132,7 @@ def test_setup_writes_the_hooks_alone_and_removes_them_to_the_byte(sandbox: Sand
     said = sandbox.run("--memory", *where)
     assert f"wrote {file}" in said
     assert "next: restart claude" in said
+    assert "all others go into your own memory together" in said and "kiwi init gives a project its own" in said
     written = commands(file.read_text())
     assert list(written) == ["Stop", "SessionEnd"]
     assert all(command.endswith("memory hook") for found in written.values() for command in found)
