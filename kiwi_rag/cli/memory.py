@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -305,30 +304,20 @@ async def forget(
 
 def _confirm(session: Session, memory: Memory, selection: Selection) -> None:
     """Show what a selection names, and ask."""
-    from kiwi_rag.render.memory import exchange_line
+    from kiwi_rag.render.memory import exchange_line, forget_words
 
     count = memory.table.count(selection)
     if not count:
         return
     _list_beginning(session, [*map(exchange_line, memory.table.select(selection, LISTED))], count)
     question = f"Forget {render.counted(count, 'exchanges')} of {memory.title} for good?"
-    confirm(question, memory.command(_forget_words(selection)), yes=False, undone="nothing was forgotten")
+    confirm(question, memory.command(forget_words(selection)), yes=False, undone="nothing was forgotten")
 
 
 def _list_beginning(session: Session, lines: Sequence[str], count: int = 0) -> None:
     """Print the first lines, and how many of `count` are left; without one, of all lines."""
     left = (count or len(lines)) - LISTED
     session.notify(*lines[:LISTED], f"and {left} more" if left > 0 else "")
-
-
-def _forget_words(selection: Selection) -> str:
-    """Return the arguments of `forget` that mean a selection."""
-    options = {
-        "--session": selection.session_id, "--thread": selection.thread_id, "--matching": selection.text,
-        "--before": f"{selection.before:%Y-%m-%dT%H:%M:%SZ}" if selection.before else "",
-    }  # fmt: skip
-    given = [word for name, value in options.items() if value for word in (name, value)]
-    return shlex.join(["forget", *selection.ids, *given, *(["--all"] if selection.since else [])])
 
 
 @memory.command(epilog="Example: kiwi memory export memory.jsonl")
