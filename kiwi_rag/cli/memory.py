@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -149,7 +149,8 @@ async def import_(
 
     Only what is new since the last import is read. Exit code 3: some could not be read, or were refused.
     """
-    from kiwi_rag.render.memory import import_lines
+    from kiwi_rag.cli.workspace import index_callbacks
+    from kiwi_rag.render.memory import import_lines, import_problems, import_rest
     from kiwi_rag.sources.memory.transcript_formats import FORMATS
     from kiwi_rag.usecases.memory_import import find_sources, import_exchanges, import_transcripts
 
@@ -157,19 +158,20 @@ async def import_(
         raise UsageError("the memory of a project has no other project's conversations", hint="add --user")
     project = None if all_projects else session.find_project() or Path.cwd()
     clients = [*FORMATS] if client == "all" else [client]
-    found, exports = await asyncio.to_thread(find_sources, paths, clients, session.environment(), project)
-    with session.progress_bar("import", "files") as planned:
-        advance = planned(len(found) + len(exports))
-        report = await import_transcripts(memory, memory.table, _each(found, advance))
-        for one in _each(exports, advance):
-            await import_exchanges(memory, one, report)
-    session.print_data(report.as_dict(), import_lines(report.as_dict()))
-    unread = [*map(str, report.skipped), *(f"{path}: {why}" for path, why in report.unreadable.items())]
-    refused = [f"refused: {name}: {why}" for name, why in report.refused.items()]
-    _list_beginning(session, [*refused, *(f"not read: {line}" for line in unread)])
-    if not (found or exports):
-        session.notify(f"there are no transcripts of {project or 'any project'}; name a file, or see --help")
-    return PARTLY if report.refused or report.unreadable else DONE
+    found = await asyncio.to_thread(find_sources, paths, clients, session.environment(), project)
+    with session.progress_bar("import", "files") as planned, session.progress_bar("words", "exchanges") as begin:
+        advance = planned(len(found.transcripts) + len(found.exports))
+        add = partial(memory.add_all, callbacks=index_callbacks(session, begin, "exchanges"))
+        report = await import_transcripts(add, memory.table, _each(found.transcripts, advance))
+        for one in _each(found.exports, advance):
+            await import_exchanges(add, one, report)
+    report.unreadable |= found.unreadable
+    data = report.as_dict()
+    session.print_data(data, import_lines(data))
+    _list_beginning(session, import_problems(data))
+    none = f"there are no transcripts of {project or 'any project'}; name a file, or see --help"
+    session.notify(import_rest(data) if any(found) else none)
+    return DONE if report.is_complete else PARTLY
 
 
 def _each(items: Iterable[Any], advance: Callable[[int], None]) -> Iterator[Any]:
@@ -302,30 +304,20 @@ async def forget(
 
 def _confirm(session: Session, memory: Memory, selection: Selection) -> None:
     """Show what a selection names, and ask."""
-    from kiwi_rag.render.memory import exchange_line
+    from kiwi_rag.render.memory import exchange_line, forget_words
 
     count = memory.table.count(selection)
     if not count:
         return
     _list_beginning(session, [*map(exchange_line, memory.table.select(selection, LISTED))], count)
     question = f"Forget {render.counted(count, 'exchanges')} of {memory.title} for good?"
-    confirm(question, memory.command(_forget_words(selection)), yes=False, undone="nothing was forgotten")
+    confirm(question, memory.command(forget_words(selection)), yes=False, undone="nothing was forgotten")
 
 
 def _list_beginning(session: Session, lines: Sequence[str], count: int = 0) -> None:
     """Print the first lines, and how many of `count` are left; without one, of all lines."""
     left = (count or len(lines)) - LISTED
     session.notify(*lines[:LISTED], f"and {left} more" if left > 0 else "")
-
-
-def _forget_words(selection: Selection) -> str:
-    """Return the arguments of `forget` that mean a selection."""
-    options = {
-        "--session": selection.session_id, "--thread": selection.thread_id, "--matching": selection.text,
-        "--before": f"{selection.before:%Y-%m-%dT%H:%M:%SZ}" if selection.before else "",
-    }  # fmt: skip
-    given = [word for name, value in options.items() if value for word in (name, value)]
-    return shlex.join(["forget", *selection.ids, *given, *(["--all"] if selection.since else [])])
 
 
 @memory.command(epilog="Example: kiwi memory export memory.jsonl")
@@ -369,8 +361,8 @@ async def stats(session: Session, app: Services, memory: Memory) -> None:
         session.notify(f"not all exchanges are found yet: {memory.index_command}")
 
 
-HOOK_SECONDS = {False: 50.0, True: 8.0}
-"""After so many seconds a hook ends itself; a recall before the client does."""
+HOOK_SECONDS = {"Stop": 50.0, "SessionEnd": 8.0, "UserPromptSubmit": 8.0}
+"""After so many seconds a hook ends itself, by its event: before the client does, which waits for the last two."""
 
 
 @memory.command(cls=Command, epilog="Claude Code runs it, after kiwi setup claude --memory.")
@@ -379,22 +371,29 @@ HOOK_SECONDS = {False: 50.0, True: 8.0}
 def hook(session: Session, /, recall: bool, of_user: bool) -> int:
     """Add what is new in a session of Claude Code, or recall what its prompt is about; stdin is the hook's call.
 
+    The memory is that of the project of the session's folder, the user's if it is in none.
     It always ends with exit code 0, in time, so that it does not stop the client; errors are in Kiwi's log.
     """
-    from kiwi_rag.usecases.memory_import import run_hook
+    from kiwi_rag.integrations.ai_clients import client_folder
+    from kiwi_rag.usecases.memory_import import parse_hook_call, run_hook
 
     async def answered(app: Services) -> str:
         async with Memory(app, of_user=of_user) as memory:
-            return await run_hook(memory, app.settings, data, session.environment(), recall=recall)
+            return await run_hook(memory, app.settings, call, recall=recall)
 
-    log, seconds = partial(session.log_error, "memory hook"), HOOK_SECONDS[recall]
-    with process_deadline(seconds, partial(log, "timeout", f"the hook took over {seconds:g} s")):
-        try:
-            data = sys.stdin.buffer.read(_MAX_INPUT)
+    def limited(seconds: float) -> AbstractContextManager[None]:
+        return process_deadline(seconds, partial(log, "timeout", f"the hook took over {seconds:g} s"))
+
+    log, shortest = partial(session.log_error, "memory hook"), min(HOOK_SECONDS.values())
+    try:
+        with limited(shortest):
+            call = parse_hook_call(sys.stdin.buffer.read(_MAX_INPUT), client_folder("claude", session.environment()))
+        session.cwd = call.folder
+        with limited(HOOK_SECONDS.get(call.event, shortest)):
             if output := session.run(answered):
                 session.print(output)
-        except KiwiError as error:
-            log(error.code, error.loggable_message)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it must not stop the client
-            log("error", f"an error that Kiwi did not expect: {type(error).__name__}")
+    except KiwiError as error:
+        log(error.code, error.loggable_message)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it must not stop the client
+        log("error", f"an error that Kiwi did not expect: {type(error).__name__}")
     return DONE

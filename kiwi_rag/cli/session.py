@@ -44,6 +44,8 @@ class Session:
     """
 
     project: Path | None = None
+    cwd: Path | None = None
+    """The folder in whose project the command works, where that is not the folder of the process."""
     as_json: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -66,7 +68,7 @@ class Session:
 
     def app(self, **flags: Any) -> Services:
         """Return the services for this run."""
-        return Services.open(self.environment(), Path.cwd(), self.project, flags)
+        return Services.open(self.environment(), self.cwd or Path.cwd(), self.project, flags)
 
     def run(self, work: Callable[[Services], Awaitable[_Result]], **flags: Any) -> _Result:
         """Open the services, run `work` with them, and close them."""

@@ -70,6 +70,7 @@ def setup(
     _report(session, plan, dry_run)
     if plan and not (dry_run or remove):
         _advise(session, known, project or tasks, toolsets)
+        session.notify(*ai_clients.MEMORY_PLACES if memory else ())
         session.notify(f"next: {ai_clients.THEN if tasks else ai_clients.THEN_MEMORY if memory else known.then}")
 
 

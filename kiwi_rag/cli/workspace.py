@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,10 +119,15 @@ async def update_index(
         recorded_run(app.user_dir, index.title, named=len(paths or ()), rebuild=rebuild) as report,
         session.progress_bar("words" if index.tier.words_first else "index documents", "files") as planned,
     ):
-        begin = planned if session.shows_progress else partial(_progress_lines, session)
-        embedding = partial(begin, stage="vectors", unit="passages")
-        await index.update(writer, paths, Callbacks(begin, embedding=embedding, report=lambda: report), prune=prune)
+        callbacks = replace(index_callbacks(session, planned), report=lambda: report)
+        await index.update(writer, paths, callbacks, prune=prune)
     return _report(session, app, index, report)
+
+
+def index_callbacks(session: Session, planned: Callable[..., Callable[[int], None]], unit: str = "files") -> Callbacks:
+    """Return the callbacks that show the progress of a run on a session's bar; without a terminal, as lines."""
+    begin = planned if session.shows_progress else _progress_lines(session)
+    return Callbacks(partial(begin, unit=unit), embedding=partial(begin, stage="vectors", unit="passages"))
 
 
 @workspace.command(epilog="Example: kiwi workspace watch, in a separate terminal or as an editor's task")
@@ -159,18 +165,23 @@ def _report_outcome(session: Session, outcome: object) -> None:
         _list(session, report)
 
 
-def _progress_lines(session: Session, total: int, stage: str = "", unit: str = "files") -> Callable[[int], None]:
-    """Return a replacement for a progress bar's function: it prints a line every ten seconds."""
-    done, last = 0, time.monotonic()
+def _progress_lines(session: Session) -> Callable[..., Callable[[int], None]]:
+    """Return a replacement for a progress bar's function: it prints a line every ten seconds, whatever the stage."""
+    last = time.monotonic()
 
-    def step(finished: int) -> None:
-        nonlocal done, last
-        done += finished
-        if time.monotonic() - last >= PROGRESS_SECONDS:
-            last = time.monotonic()
-            session.notify(f"{f'{stage}: ' if stage else ''}{done} of {counted(total, unit)}")
+    def begin(total: int, stage: str = "", unit: str = "files") -> Callable[[int], None]:
+        done = 0
 
-    return step
+        def step(finished: int) -> None:
+            nonlocal done, last
+            done += finished
+            if time.monotonic() - last >= PROGRESS_SECONDS:
+                last = time.monotonic()
+                session.notify(f"{f'{stage}: ' if stage else ''}{done} of {counted(total, unit)}")
+
+        return step
+
+    return begin
 
 
 def _report(session: Session, app: Services, index: DocumentIndex, report: SyncReport) -> int:

@@ -267,6 +267,11 @@ def instructions_block(toolsets: str = TOOLSETS, head: str = "") -> ManagedBlock
 THEN = "open the folder again: the watch task starts with it, if VS Code is allowed to start tasks by itself"
 THEN_MEMORY = "restart claude; /hooks shows the hooks, and kiwi memory list what they added"
 """What the user does next."""
+MEMORY_PLACES = (
+    "sessions in a folder with .ai, or below it, go into a memory of that project's own",
+    "all others go into your own memory together, and a recall there mixes them; kiwi init gives a project its own",
+)
+"""Where the hooks store conversations."""
 _GROUP = "workspace"
 
 

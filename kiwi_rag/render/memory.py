@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.model import Exchange, SearchReply, SearchResult
 from kiwi_rag.model.exchanges import mark_recalled
@@ -11,6 +12,9 @@ from kiwi_rag.render import attributes, counted, safe, table
 from kiwi_rag.render.agents import truncate
 from kiwi_rag.render.layout import one_line
 from kiwi_rag.wordpieces import estimate_tokens
+
+if TYPE_CHECKING:
+    from kiwi_rag.sources.memory.exchanges import Selection
 
 _BEGINNING = 70
 """Characters of an exchange that a list shows."""
@@ -82,6 +86,33 @@ def stats_lines(stats: Mapping[str, Any]) -> list[str]:
 
 def import_lines(report: Mapping[str, Any]) -> list[str]:
     """Return what an import did as a table of one row."""
-    names = ("transcripts", "exchanges", "new", "refused", "skipped", "unreadable", "redacted")
+    names = ("transcripts", "exchanges", "new", "forgotten", "refused", "skipped", "unreadable", "redacted")
     cells = [str(value if isinstance(value := report[name], int) else len(value)) for name in names]
     return table([("files", *names[1:]), cells])
+
+
+def import_problems(report: Mapping[str, Any]) -> list[str]:
+    """Return a line for everything that an import refused, did not read, or cut."""
+    return [
+        *(f"refused: {name}: {why}" for name, why in report["refused"].items()),
+        *(f"not read: {path}: {why}" for path, why in report["unreadable"].items()),
+        *(f"not read: {line}" for line in report["skipped"]),
+        *(f"cut: {line}" for line in report["cut"]),
+    ]
+
+
+def import_rest(report: Mapping[str, Any]) -> str:
+    """Return what an import left for later, or that there was nothing to add; empty for neither."""
+    if left := report["unfinished"]:
+        return f"{counted(left, 'exchanges')} not finished yet: imported after ten minutes, or by the hook"
+    return "" if report["exchanges"] or import_problems(report) else "nothing new"
+
+
+def forget_words(selection: Selection) -> str:
+    """Return the arguments of `kiwi memory forget` that mean a selection."""
+    options = {
+        "--session": selection.session_id, "--thread": selection.thread_id, "--matching": selection.text,
+        "--before": f"{selection.before:%Y-%m-%dT%H:%M:%SZ}" if selection.before else "",
+    }  # fmt: skip
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    return shlex.join(["forget", *selection.ids, *given, *(["--all"] if selection.since else [])])

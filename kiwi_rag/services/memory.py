@@ -126,9 +126,14 @@ class Memory(DocumentIndex):
         return WorkspaceConfig(folder, f"mem__{folder.name}")
 
     @property
+    def project(self) -> Path | None:
+        """The folder of its project; None where it is the user's memory."""
+        return None if self.is_of_user else self._folder.parent
+
+    @property
     def title(self) -> str:
         """Whose memory it is."""
-        return "the memory of the user" if self.is_of_user else f"the memory of {self._folder.parent}"
+        return f"the memory of {self.project or 'the user'}"
 
     @property
     def store_kind(self) -> str:
@@ -153,7 +158,9 @@ class Memory(DocumentIndex):
         """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
         return self.table.get(path)[0]
 
-    async def writer(self, *args: Any, catch_up: bool = True, **options: Any) -> IngestContext:
+    async def writer(
+        self, *args: Any, catch_up: bool = True, callbacks: Callbacks | None = None, **options: Any
+    ) -> IngestContext:
         """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left.
 
         Without `catch_up`, what is stored and not indexed is left to the caller.
@@ -163,7 +170,7 @@ class Memory(DocumentIndex):
             folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
             if catch_up:
-                await self._catch_up(self._writer)
+                await self._catch_up(self._writer, callbacks)
         return self._writer
 
     async def update(self, *args: Any, **options: Any) -> SyncReport:
@@ -184,7 +191,7 @@ class Memory(DocumentIndex):
             if gone := [ref for ref in await local.digests() if ref.item_id not in stored]:
                 await self._erase(gone)
 
-    async def _catch_up(self, writer: IngestContext) -> None:
+    async def _catch_up(self, writer: IngestContext, callbacks: Callbacks | None = None) -> None:
         """Forget what has to be, and index what is stored and not indexed.
 
         Another process was killed meanwhile, or could not write to the index. With another model everything would have
@@ -193,7 +200,7 @@ class Memory(DocumentIndex):
         await self._finish_forgetting()
         await self.expire()
         if await self._is_of_model() and await self._is_behind():
-            await self.update(writer)
+            await self.update(writer, callbacks=callbacks)
         self._checked_at = time.monotonic()
 
     async def _is_of_model(self) -> bool:
@@ -250,7 +257,8 @@ class Memory(DocumentIndex):
             if exchange.id in refused:
                 self._reject(exchange, refused[exchange.id])
         is_changed = Outcome.NEW in outcomes or Outcome.REPLACED in outcomes
-        report = await self.update(await self.writer(), callbacks=callbacks) if is_changed else None
+        writer = await self.writer(callbacks=callbacks) if is_changed else None
+        report = await self.update(writer, callbacks=callbacks) if writer else None
         return AddedExchanges(new, outcomes.count(Outcome.KNOWN), refused, cleaned, report)
 
     async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kiwi_rag.config import Settings
-from kiwi_rag.errors import NotFound, SourceUnreadable, UsageError
+from kiwi_rag.errors import KiwiError, NotFound, SourceUnreadable, UsageError
 from kiwi_rag.integrations.ai_clients import client_folder
 from kiwi_rag.model.exchanges import RECALLED_CLOSE, RECALLED_OPEN, Exchange
 from kiwi_rag.services.memory import AddedExchanges, Memory
@@ -46,10 +46,10 @@ _HEAD_BYTES = 4 << 20
 """Bytes in which the first line of a file that is to be imported must end."""
 
 
-class ExchangeSink(Protocol):
-    """What exchanges are added to."""
+class AddExchanges(Protocol):
+    """How exchanges are added to a memory."""
 
-    async def add_all(self, exchanges: Sequence[Exchange], /, *, replace: bool) -> AddedExchanges:
+    async def __call__(self, exchanges: Sequence[Exchange], /, *, replace: bool) -> AddedExchanges:
         """Store exchanges: with `replace`, one replaces a stored one with its id, unless that is of another session.
 
         A session that was resumed may begin with a copy of an earlier one: the same ids, which stay what they are.
@@ -79,12 +79,18 @@ class ImportReport:
         something new in it.
     new
         How many of them were not there before.
+    forgotten
+        How many of them were forgotten earlier, and are not stored again.
+    unfinished
+        How many exchanges were left, because they may still grow: the last one of a transcript.
     refused
         Exchanges that the memory refused, by their ids, and why.
     redacted
         In how many places something was taken out, as a credential.
     skipped
         Lines that were not read, and why.
+    cut
+        Messages that were too long, and are stored without their end, by the last line of their exchange.
     unreadable
         Transcripts that could not be read, and why.
     """
@@ -92,27 +98,36 @@ class ImportReport:
     transcripts: int = 0
     exchanges: int = 0
     new: int = 0
+    forgotten: int = 0
+    unfinished: int = 0
     refused: dict[str, str] = field(default_factory=dict)
     redacted: int = 0
     skipped: list[SkippedLine] = field(default_factory=list)
+    cut: list[SkippedLine] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, object]:
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything could be read, and nothing was refused."""
+        return not (self.refused or self.skipped or self.unreadable)
+
+    def as_dict(self) -> dict[str, Any]:
         """Return it JSON-ready."""
-        skipped = [str(line) for line in self.skipped]
-        return {**asdict(self), "skipped": skipped}
+        return {**asdict(self), "skipped": [*map(str, self.skipped)], "cut": [*map(str, self.cut)]}
 
     def add(self, added: AddedExchanges) -> None:
         """Count what became of exchanges; what was forgotten, or is in another session, is left as it is."""
         self.new += len(added.new)
         self.redacted += len(added.findings)
         for name, findings in added.refused.items():
-            if findings[0].code not in ("exchange.forgotten", "exchange.session"):
+            if findings[0].code == "exchange.forgotten":
+                self.forgotten += 1
+            elif findings[0].code != "exchange.session":
                 self.refused[name] = findings[0].message
 
 
 async def import_transcripts(
-    memory: ExchangeSink,
+    add: AddExchanges,
     positions: Positions,
     transcripts: Iterable[Transcript],
     *,
@@ -134,7 +149,7 @@ async def import_transcripts(
     for one in transcripts:
         read = partial(read_transcript, one, finished=finished or _is_quiet(one), last_answer=last_answer)
         try:
-            added = await _import_one(memory, positions, one.key, read, report)
+            added = await _import_one(add, positions, one.key, read, report)
         except SourceUnreadable as error:
             report.unreadable[str(one)] = error.message
         else:
@@ -144,7 +159,7 @@ async def import_transcripts(
 
 
 async def _import_one(
-    memory: ExchangeSink, positions: Positions, key: str, read: Callable[[TranscriptPosition], TranscriptBatch],
+    add: AddExchanges, positions: Positions, key: str, read: Callable[[TranscriptPosition], TranscriptBatch],
     report: ImportReport,
 ) -> int:  # fmt: skip
     """Import a transcript batch by batch; return how many exchanges were added."""
@@ -152,34 +167,50 @@ async def _import_one(
     while not is_last:
         batch = await asyncio.to_thread(read, position)
         if batch.exchanges:
-            report.add(await memory.add_all(batch.exchanges, replace=True))
+            report.add(await add(batch.exchanges, replace=True))
         if batch.position != position:
             positions.set_position(key, batch.position.as_dict())
         added, position, is_last = added + len(batch.exchanges), batch.position, batch.is_last
         report.skipped += batch.skipped
+        report.cut += batch.cut
+        report.unfinished += batch.unfinished
     return added
+
+
+class ImportSources(NamedTuple):
+    """What is to be imported: transcripts, exports, and files that are neither or cannot be read, with the reason."""
+
+    transcripts: list[Transcript]
+    exports: list[Path]
+    unreadable: dict[str, str]
 
 
 def find_sources(
     paths: Sequence[Path], clients: Sequence[str], environ: Mapping[str, str], project: Path | None
-) -> tuple[Sequence[Transcript], Sequence[Path]]:
-    """Return the transcripts and the exports to import: the files at `paths`, of a folder all ``*.jsonl`` below it.
+) -> ImportSources:
+    """Return what to import: the files at `paths`, of a folder all ``*.jsonl`` below it.
 
     Without `paths`, those transcripts of these clients whose session began in a project, in any if it is None.
-
-    Raises
-    ------
-    UsageError
-        When a named file is neither.
-    SourceUnreadable
-        When it cannot be read.
     """
+    found = ImportSources([], [], {})
     if not paths:
-        return [one for name in clients for one in find_transcripts(name, client_folder(name, environ), project)], ()
-    files = [file.absolute() for path in paths for file in (sorted(path.rglob("*.jsonl")) if path.is_dir() else [path])]
-    known = {file: _client_of(file) for file in files}
-    transcripts = [_transcript(client, file, environ) for file, client in known.items() if client]
-    return transcripts, [file for file, client in known.items() if not client]
+        found.transcripts.extend(
+            one for name in clients for one in find_transcripts(name, client_folder(name, environ), project)
+        )
+    for path in paths:
+        for file in map(Path.absolute, sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]):
+            try:
+                if client := _client_of(file):
+                    found.transcripts.append(_transcript(client, file, environ))
+                else:
+                    found.exports.append(file)
+            except (UsageError, SourceUnreadable, FileNotFoundError) as error:
+                found.unreadable[str(file)] = _why(error)
+    return found
+
+
+def _why(error: KiwiError | FileNotFoundError) -> str:
+    return error.message if isinstance(error, KiwiError) else "it is gone"
 
 
 def _transcript(client: str, file: Path, environ: Mapping[str, str]) -> Transcript:
@@ -200,35 +231,39 @@ def _client_of(file: Path) -> str:
                 if name in known:
                     return client
     titles = " or ".join(one.title for one in FORMATS.values())
-    hint = "kiwi memory import --help"
-    raise UsageError(f"{file} is neither a transcript of {titles} nor an export of a memory", hint=hint)
+    raise UsageError(f"it is neither a transcript of {titles} nor an export of a memory")
 
 
-async def import_exchanges(memory: ExchangeSink, file: Path, report: ImportReport) -> None:
+async def import_exchanges(add: AddExchanges, file: Path, report: ImportReport) -> None:
     """Add the exchanges of an export, an absolute path, to a memory, each under its id.
 
     Raises
     ------
     KiwiError
-        When the file cannot be read, or the memory cannot store them; what was stored before stays.
+        When the memory cannot store them; what was stored before stays.
     """
     batch: list[Exchange] = []
+    try:
+        opened = open_below(file.parent, file.name)[0]
+    except (SourceUnreadable, FileNotFoundError) as error:
+        report.unreadable[str(file)] = _why(error)
+        return
     report.transcripts += 1
-    with open_below(file.parent, file.name)[0] as lines:
+    with opened as lines:
         for number, line in enumerate(iter(partial(lines.readline, LINE_BYTES), b""), start=1):
             try:
                 batch.append(Exchange.of(line))
             except UsageError as error:
                 report.skipped.append(SkippedLine(str(file), number, error.message))
             if len(batch) == BATCH_EXCHANGES:
-                await _add(memory, batch, report)
+                await _add(add, batch, report)
                 batch = []
-    await _add(memory, batch, report)
+    await _add(add, batch, report)
 
 
-async def _add(memory: ExchangeSink, exchanges: Sequence[Exchange], report: ImportReport) -> None:
+async def _add(add: AddExchanges, exchanges: Sequence[Exchange], report: ImportReport) -> None:
     if exchanges:
-        report.add(await memory.add_all(exchanges, replace=False))
+        report.add(await add(exchanges, replace=False))
         report.exchanges += len(exchanges)
 
 
@@ -238,9 +273,11 @@ def _is_quiet(transcript: Transcript) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """What Claude Code gives a hook: the session, its transcript, and what was said last by either side."""
+    """What Claude Code gives a hook: the session, its transcript and folder, and what was said last by either side."""
 
     transcript: Transcript
+    folder: Path
+    event: str
     session_id: str
     prompt: str = ""
     last_answer: str = ""
@@ -255,7 +292,8 @@ def parse_hook_call(data: bytes | str, claude_folder: Path) -> HookCall:
     Raises
     ------
     UsageError
-        When it is not what Claude Code writes, or the transcript is not in `claude_folder`.
+        When it is not what Claude Code writes, the transcript is not in `claude_folder`, or the session's folder does
+        not exist.
     """
     try:
         given = json.loads(data)
@@ -264,9 +302,12 @@ def parse_hook_call(data: bytes | str, claude_folder: Path) -> HookCall:
             "the hook's input is not JSON", hint="Claude Code runs this command; to import by hand: kiwi memory import"
         ) from error
     fields = given if isinstance(given, Mapping) else {}
-    names = ("transcript_path", "session_id", "prompt", "last_assistant_message")
-    path, session, prompt, answer = (value if isinstance(value := fields.get(name), str) else "" for name in names)
-    return HookCall(transcript_at("claude", claude_folder, path), session, prompt, answer)
+    names = ("transcript_path", "cwd", "hook_event_name", "session_id", "prompt", "last_assistant_message")
+    path, cwd, *said = (value if isinstance(value := fields.get(name), str) else "" for name in names)
+    transcript, folder = transcript_at("claude", claude_folder, path), Path(cwd)
+    if not (folder.is_absolute() and folder.is_dir()):
+        raise UsageError(f"the session's folder {cwd[:300]!r} does not exist", hint="kiwi memory import")
+    return HookCall(transcript, folder, *said)
 
 
 def hook_output(context: str) -> str:
@@ -274,19 +315,25 @@ def hook_output(context: str) -> str:
     return json.dumps({"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": context}})
 
 
-async def run_hook(memory: Memory, settings: Settings, data: bytes, environ: Mapping[str, str], *, recall: bool) -> str:
+async def run_hook(memory: Memory, settings: Settings, call: HookCall, *, recall: bool) -> str:
     """Do what a hook of Claude Code asks: add what is new in its session, or recall what its prompt is about.
+
+    The memory of a project is for sessions that began in its folder or below, as with an import.
 
     Return what the hook prints; with `recall`, nothing where nothing in the memory is close to the prompt.
 
     Raises
     ------
     KiwiError
-        When `data` is no call, or the memory cannot be used.
+        When the session began elsewhere, or the memory cannot be used.
     """
-    call = parse_hook_call(data, client_folder("claude", environ))
+    if memory.project and call.transcript.is_of_another(memory.project):
+        message = f"{call.transcript} is of a session that did not begin in {memory.project}: its memory is not used"
+        raise UsageError(message, hint="kiwi memory import, in the folder where the session began")
     if not recall:
-        await import_transcripts(memory, memory.table, [call.transcript], finished=True, last_answer=call.last_answer)
+        await import_transcripts(
+            memory.add_all, memory.table, [call.transcript], finished=True, last_answer=call.last_answer
+        )
         return ""
     from kiwi_rag.usecases.memory import MemoryQuery, get_context
 

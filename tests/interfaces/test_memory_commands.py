@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sqlite3
@@ -180,17 +181,54 @@ def test_transcripts_of_this_project_are_imported_and_no_others(project: Kiwi, c
     write_lines(
         codex, meta, codex_message("user", "Codex?"), codex_message("assistant", "Yes."), codex_message("user", "?")
     )
-    report = project.json("memory", "import")
-    assert (report["transcripts"], report["new"], len(report["skipped"])) == (2, 2, 1)
-    assert project.json("memory", "import")["exchanges"] == 0
-    assert project.run("memory", "import", "--client", "codex").stdout.splitlines()[0].split()[:2] == [
-        "files",
-        "exchanges",
-    ]
-    assert project.json("memory", "import", "--user", "--all-projects")["transcripts"] == 3
+    done = project.run("memory", "import", "--json", expect=3)
+    report = json.loads(done.stdout)
+    assert (report["transcripts"], report["new"], len(report["skipped"]), report["unfinished"]) == (2, 2, 1, 2)
+    assert f"not read: {claude.path}:4: the line is not JSON" in done.stderr
+    assert "2 exchanges not finished yet: imported after ten minutes, or by the hook" in done.stderr
+    assert project.json("memory", "import", "--client", "codex")["exchanges"] == 0
+    assert project.run("memory", "import", "--client", "codex").stdout.split()[:2] == ["files", "exchanges"]
+    assert (
+        json.loads(project.run("memory", "import", "--user", "--all-projects", "--json", expect=3).stdout)["new"] == 3
+    )
     assert project.json("memory", "import", str(other.path), str(codex))["new"] == 1
+
+
+def test_a_named_file_that_is_none_does_not_stop_the_others(project: Kiwi, claude: ClaudeTranscript) -> None:
+    claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."), claude.user("And storks?"))
     (project.cwd / "notes.jsonl").write_text('{"a": 1}\n')
-    assert "neither a transcript" in project.run("memory", "import", "notes.jsonl", expect=2).stderr
+    (project.cwd / "link.jsonl").symlink_to(claude.path)
+    done = project.run("memory", "import", "notes.jsonl", "link.jsonl", str(claude.path), "--json", expect=3)
+    report = json.loads(done.stdout)
+    assert (report["new"], report["unfinished"]) == (1, 1)
+    assert [Path(path).name for path in report["unreadable"]] == ["notes.jsonl", "link.jsonl"]
+    assert f"not read: {project.cwd / 'notes.jsonl'}: it is neither a transcript" in done.stderr
+
+
+def test_an_import_shows_its_progress_in_every_stage_and_batch(
+    project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kiwi_rag.cli.workspace.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("kiwi_rag.sources.memory.transcripts.BATCH_EXCHANGES", 2)
+    for number in range(5):
+        claude.write(claude.user(f"Where do {number} herons nest?"), claude.assistant("On the roof."))
+    shown = project.run("memory", "import").stderr
+    assert shown.count("2 of 2 exchanges") == 2 and shown.count("vectors: 4 of 4 passages") == 2
+
+
+def test_an_import_says_what_was_forgotten_and_that_nothing_is_new(project: Kiwi, claude: ClaudeTranscript) -> None:
+    claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."))
+    long_ago = time.time() - 700
+    os.utime(claude.path, (long_ago, long_ago))
+    assert project.run("memory", "import").stderr == ""
+    assert "nothing new" in project.run("memory", "import").stderr
+    project.run("memory", "forget", "--all", "--yes")
+    claude.path.rename(claude.path.with_name("s2.jsonl"))
+    again = project.run("memory", "import")
+    names, counts = (line.split() for line in again.stdout.splitlines())
+    shown = dict(zip(names, counts, strict=True))
+    assert (shown["exchanges"], shown["new"], shown["forgotten"], shown["refused"]) == ("1", "0", "1", "0")
+    assert again.stderr == ""
 
 
 def test_an_export_with_damaged_and_foreign_lines_is_imported_as_far_as_it_goes(filled: Kiwi) -> None:
@@ -207,7 +245,8 @@ def test_an_export_with_damaged_and_foreign_lines_is_imported_as_far_as_it_goes(
 
 def called(kiwi: Kiwi, given: object, *options: str) -> tuple[str, str]:
     """Run the hook with what Claude Code would write to it; it must end with exit code 0."""
-    data = given if isinstance(given, bytes) else json.dumps(given).encode()
+    call = {"cwd": str(kiwi.cwd), **given} if isinstance(given, dict) else given
+    data = call if isinstance(call, bytes) else json.dumps(call).encode()
     done = kiwi.run("memory", "hook", *options, stdin=data)
     return done.stdout, done.stderr
 
@@ -242,8 +281,9 @@ def test_the_hook_never_disturbs(project: Kiwi, claude: ClaudeTranscript) -> Non
         assert called(project, given, "--recall") == ("", "")
     assert called(project, {"transcript_path": str(claude.path), "prompt": "x"}, "--recall") == ("", "")
     assert set(errors(project)) == {"usage"}
+    claude.write(claude.user("Q"), claude.assistant("A"))
     (project.cwd / ".ai/config.yaml").write_text("nothing: [")
-    assert called(project, {}) == ("", "")
+    assert called(project, {"transcript_path": str(claude.path)}) == ("", "")
     (project.cwd / ".ai/config.yaml").unlink()
     assert project.json("memory", "list") == []
 
@@ -266,10 +306,31 @@ def test_a_locked_file_delays_the_hook_only_for_a_while(
     assert len(project.json("memory", "list", "--session", "s1")) == 1
 
 
-def test_a_hook_that_hangs_is_ended(project: Kiwi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_uses_the_memory_of_its_sessions_folder_and_takes_no_other_projects_session(
+    project: Kiwi, claude: ClaudeTranscript, tmp_path: Path
+) -> None:
+    claude.write(claude.user("Where do herons nest?"), claude.assistant("On the roof."))
+    other, outside = project.at(tmp_path / "other"), project.at(tmp_path / "outside")
+    (other.cwd / ".ai").mkdir()
+    below = project.cwd / "src"
+    below.mkdir()
+    call = {"transcript_path": str(claude.path), "session_id": "s1", "prompt": "User: Where do herons nest?"}
+    assert called(other, {**call, "cwd": str(below)}) == ("", "")
+    assert [len(kiwi.json("memory", "list")) for kiwi in (project, other, outside)] == [1, 0, 0]
+    assert "On the roof." in called(other, {**call, "cwd": str(below)}, "--recall")[0]
+    put(other, HERONS)
+    for options in ([], ["--recall"]):
+        assert called(project, {**call, "cwd": str(other.cwd)}, *options) == ("", "")
+    assert [row["session_id"] for row in other.json("memory", "list")] == ["s1"]
+    assert other.json("memory", "stats")["exchanges"] == 1 and errors(project) == ["usage", "usage"]
+    called(project, {**call, "cwd": str(outside.cwd)})
+    assert outside.json("memory", "stats")["exchanges"] == 1
+
+
+def test_a_hook_that_hangs_is_ended(project: Kiwi, claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch) -> None:
     from kiwi_rag.cli import memory
 
-    monkeypatch.setitem(memory.HOOK_SECONDS, False, 0.2)
+    monkeypatch.setitem(memory.HOOK_SECONDS, "Stop", 0.2)
     ended: list[int] = []
     monkeypatch.setattr("os._exit", ended.append)
 
@@ -280,7 +341,7 @@ def test_a_hook_that_hangs_is_ended(project: Kiwi, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("kiwi_rag.usecases.memory_import.run_hook", hangs)
     put(project, QUAY)
-    assert called(project, {}) == ("", "")
+    assert called(project, {"transcript_path": str(claude.path), "hook_event_name": "Stop"}) == ("", "")
     assert ended == [0] and errors(project) == ["timeout"]
 
 

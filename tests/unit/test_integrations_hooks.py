@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kiwi_rag.cli.memory import HOOK_SECONDS
 from kiwi_rag.cli.session import Session
 from kiwi_rag.cli.setup import setup
 from kiwi_rag.errors import KiwiError, UsageError
@@ -59,6 +60,13 @@ def test_the_hooks_are_those_after_an_answer_and_after_a_session_and_recall_is_a
     assert commands(recalling)["UserPromptSubmit"] == ["kiwi memory hook --recall"]
     assert json.loads(recalling)["hooks"]["Stop"][0]["hooks"][0]["async"] is True, "Claude Code would wait for it"
     assert HOOKS.put(recalling) == HOOKS.put(""), "recall is on without being asked for"
+
+
+def test_a_hook_ends_itself_before_claude_code_ends_it() -> None:
+    events = json.loads(RECALLING.put(""))["hooks"]
+    timeouts = {event: groups[0]["hooks"][0]["timeout"] for event, groups in events.items()}
+    assert timeouts.keys() == HOOK_SECONDS.keys()
+    assert all(HOOK_SECONDS[event] + 2 <= timeout for event, timeout in timeouts.items())
 
 
 def test_comments_and_lines_of_others_stay_where_they_were() -> None:
@@ -124,6 +132,7 @@ def test_setup_writes_the_hooks_alone_and_removes_them_to_the_byte(sandbox: Sand
     said = sandbox.run("--memory", *where)
     assert f"wrote {file}" in said
     assert "next: restart claude" in said
+    assert "all others go into your own memory together" in said and "kiwi init gives a project its own" in said
     written = commands(file.read_text())
     assert list(written) == ["Stop", "SessionEnd"]
     assert all(command.endswith("memory hook") for found in written.values() for command in found)

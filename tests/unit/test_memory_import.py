@@ -14,6 +14,7 @@ import pytest
 
 from kiwi_rag.errors import StoreFull, UsageError
 from kiwi_rag.model.exchanges import Exchange
+from kiwi_rag.render.memory import import_problems
 from kiwi_rag.services.memory import AddedExchanges
 from kiwi_rag.sources.memory import transcripts
 from kiwi_rag.sources.memory.transcripts import Transcript, find_transcripts
@@ -27,7 +28,7 @@ def claude(tmp_path: Path) -> ClaudeTranscript:
 
 
 def run(memory: FakeMemory, *found: Transcript, **options: Any) -> ImportReport:
-    return asyncio.run(import_transcripts(memory, memory, found, **options))
+    return asyncio.run(import_transcripts(memory.add_all, memory, found, **options))
 
 
 def turn(one: ClaudeTranscript, number: int) -> tuple[dict[str, Any], ...]:
@@ -125,8 +126,8 @@ def test_two_imports_at_once_double_nothing(claude: ClaudeTranscript, monkeypatc
     memory = FakeMemory()
 
     async def both() -> None:
-        one = import_transcripts(memory, memory, [claude.transcript], finished=True)
-        await asyncio.gather(one, import_transcripts(memory, memory, [claude.transcript], finished=True))
+        one = import_transcripts(memory.add_all, memory, [claude.transcript], finished=True)
+        await asyncio.gather(one, import_transcripts(memory.add_all, memory, [claude.transcript], finished=True))
 
     asyncio.run(both())
     assert memory.said == [(f"Q{number}", f"A{number}") for number in range(9)]
@@ -147,9 +148,23 @@ def test_a_file_that_cannot_be_read_and_a_broken_line_are_reported_and_the_rest_
     assert json.dumps(report.as_dict())
 
 
+def test_a_message_that_was_cut_is_stored_and_named_as_cut(
+    claude: ClaudeTranscript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "MESSAGE_CHARS", 10)
+    memory = FakeMemory()
+    claude.write(claude.user("Q" * 20), claude.assistant("A"))
+    report = run(memory, claude.transcript, finished=True)
+    assert memory.said == [("Q" * 10, "A")] and report.is_complete
+    assert import_problems(report.as_dict()) == [
+        f"cut: {claude.path}:2: exchange s1-1 has a message of over 10 characters"
+    ]
+
+
 def test_a_hook_is_told_the_transcript_and_the_last_answer(claude: ClaudeTranscript, tmp_path: Path) -> None:
     claude.write(claude.user("Q"))
     told = {"session_id": "s1", "transcript_path": str(claude.path), "last_assistant_message": "A", "prompt": 7}
+    told["cwd"] = str(tmp_path)
     call = parse_hook_call(json.dumps(told).encode(), tmp_path)
     assert (call.session_id, call.prompt, call.last_answer) == ("s1", "", "A")
     memory = FakeMemory()
@@ -161,6 +176,13 @@ def test_a_hook_is_told_the_transcript_and_the_last_answer(claude: ClaudeTranscr
 def test_a_hook_that_is_told_something_else_is_refused(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         parse_hook_call(data, tmp_path)
+
+
+@pytest.mark.parametrize("cwd", ["", ".", "/none/such", "/\0", 7])
+def test_a_hook_without_a_folder_that_exists_is_refused(claude: ClaudeTranscript, tmp_path: Path, cwd: object) -> None:
+    claude.write(claude.user("Q"))
+    with pytest.raises(UsageError, match="the session's folder"):
+        parse_hook_call(json.dumps({"transcript_path": str(claude.path), "cwd": cwd}), tmp_path)
 
 
 def test_a_hook_of_a_cloned_repository_cannot_name_another_file(tmp_path: Path) -> None:

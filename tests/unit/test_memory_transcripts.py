@@ -108,6 +108,16 @@ def test_text_around_a_clients_block_stays_and_so_does_a_tag_that_is_quoted(clau
     assert said(claude) == [(question, "") for question in questions]
 
 
+def test_reminders_inside_a_message_are_taken_out_in_linear_time(claude: ClaudeTranscript) -> None:
+    opened, closed = "<system-reminder>", "</system-reminder>"
+    claude.write(claude.user(f"Fix {opened}be\nbrief{closed}it{opened}now{closed}\n{opened} stays"))
+    assert said(claude) == [(f"Fix it\n{opened} stays", "")]
+    started = time.process_time()
+    claude.write(claude.user(opened * 200_000), claude.user(f"{opened}x{closed}y" * 5_000), mode="wb")
+    assert [len(question) for question, _ in said(claude)] == [transcripts.MESSAGE_CHARS, 5_000]
+    assert time.process_time() - started < 2
+
+
 def test_a_command_is_a_message_only_if_the_assistant_answered_it(claude: ClaudeTranscript) -> None:
     def command(name: str, arguments: str) -> dict[str, Any]:
         return claude.user(
@@ -278,7 +288,7 @@ def test_lines_and_messages_over_their_limits_are_skipped_or_cut(
     batch = read_transcript(claude.transcript, START, finished=True)
     (one,) = batch.exchanges
     assert (len(one.user_message), len(one.assistant_message)) == (1000, 1000)
-    assert [line.line for line in batch.skipped] == [2, 52]
+    assert ([line.line for line in batch.skipped], [line.line for line in batch.cut]) == ([2], [52])
     claude.write(b'{"no": "end of the line', b"x" * 9000)
     assert read_transcript(claude.transcript, START, finished=True).exchanges == [one]
 

@@ -116,6 +116,15 @@ def _without_leading(text: str, blocks: Mapping[str, str]) -> str:
     return text[at:]
 
 
+def _without(text: str, opened: str, closed: str) -> str:
+    """Return `text` without the blocks between two marks; one that is not closed stays."""
+    kept, at = [], 0
+    while (begin := text.find(opened, at)) >= 0 and (end := text.find(closed, begin)) >= 0:
+        kept.append(text[at:begin])
+        at = end + len(closed)
+    return "".join([*kept, text[at:]])
+
+
 def _end_of_space(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
 
@@ -126,8 +135,9 @@ def _tags(*names: str) -> dict[str, str]:
 
 # --- Claude Code ---
 
+_REMINDER = "<system-reminder>", "</system-reminder>"
 _CLAUDE_BLOCKS = _tags(
-    "system-reminder", "local-command-stdout", "local-command-stderr", "local-command-caveat", "bash-input",
+    "local-command-stdout", "local-command-stderr", "local-command-caveat", "bash-input",
     "bash-stdout", "bash-stderr", "task-notification", "user-prompt-submit-hook", "ide_opened_file", "ide_selection",
 )  # fmt: skip
 _CLAUDE_NOTICES = (
@@ -161,7 +171,7 @@ def _is_of_user(entry: Entry) -> bool:
 
 def _opened_by_claude(entry: Entry, content: object, state: State) -> Exchange | None:
     blocks = _Blocks.of(content)
-    said = [_without_leading(text, _CLAUDE_BLOCKS) for text in blocks.texts]
+    said = [_without_leading(_without(text, *_REMINDER), _CLAUDE_BLOCKS) for text in blocks.texts]
     command = _command(said[0]) if said else ""
     text = _joined([command] if command else [text for text in said if not text.startswith(_CLAUDE_NOTICES)])
     if blocks.is_result or not (text or blocks.attached):

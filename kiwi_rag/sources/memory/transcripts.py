@@ -70,7 +70,12 @@ class Transcript:
     def is_of(self, project: Path) -> bool:
         """Return whether its session began in a project's folder or in one below it."""
         folder = self._first_folder()
-        return folder is not None and any(folder.is_relative_to(one) for one in (project, project.resolve()))
+        return folder is not None and _is_below(folder, project)
+
+    def is_of_another(self, project: Path) -> bool:
+        """Return whether its first lines say that its session began outside of a project's folder."""
+        folder = self._first_folder()
+        return folder is not None and not _is_below(folder, project)
 
     def _first_folder(self) -> PurePath | None:
         """Return the folder that the first lines name; None where they name none, or cannot be read."""
@@ -85,6 +90,10 @@ class Transcript:
                     if isinstance(folder := part.get("cwd"), str):
                         return PurePath(folder)
         return None
+
+
+def _is_below(folder: PurePath, project: Path) -> bool:
+    return any(folder.is_relative_to(one) for one in (project, project.resolve()))
 
 
 def find_transcripts(client: str, folder: Path, project: Path | None = None) -> Sequence[Transcript]:
@@ -184,7 +193,7 @@ class TranscriptPosition:
 
 @dataclass(frozen=True, slots=True)
 class SkippedLine:
-    """A line of a transcript that was not read, or not whole, and why."""
+    """A line of a transcript that was not read, or what ends at it was not stored whole, and why."""
 
     path: str
     line: int
@@ -196,12 +205,17 @@ class SkippedLine:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptBatch:
-    """The next exchanges of a transcript, the position after them, and whether there are no more."""
+    """The next exchanges of a transcript, the position after them, and whether there are no more.
+
+    ``cut`` names messages that were too long. With ``unfinished`` one exchange was left, which may still grow.
+    """
 
     exchanges: Sequence[Exchange]
     position: TranscriptPosition
     skipped: Sequence[SkippedLine] = ()
+    cut: Sequence[SkippedLine] = ()
     is_last: bool = True
+    unfinished: bool = False
 
 
 def read_transcript(
@@ -238,7 +252,8 @@ def read_transcript(
             is_last = reader.read(file)
             if is_last and finished:
                 reader.finish(last_answer)
-            return TranscriptBatch(reader.exchanges, reader.reached(file), reader.skipped, is_last)
+            reached, unfinished = reader.reached(file), is_last and reader.has_open
+            return TranscriptBatch(reader.exchanges, reached, reader.skipped, reader.cut, is_last, unfinished)
     except OSError as error:
         raise unreadable(str(transcript), error) from error
 
@@ -263,6 +278,7 @@ class _Reader:
     def __init__(self, transcript: Transcript, position: TranscriptPosition) -> None:
         self.exchanges: list[Exchange] = []
         self.skipped: list[SkippedLine] = []
+        self.cut: list[SkippedLine] = []
         self._transcript = transcript
         self._position = position
         self._state: State = {"file": PurePath(transcript.path).stem, **position.state}
@@ -288,10 +304,10 @@ class _Reader:
         try:
             said = FORMATS[self._transcript.client].read(_parsed(line), self._state)
         except _UnusableLine as error:
-            self._skip(str(error))
+            self._note(self.skipped, str(error))
         except UnusableMessage as error:  # what follows it answers no earlier message
             self._begin(None, position)
-            self._skip(str(error))
+            self._note(self.skipped, str(error))
         else:
             if isinstance(said, Exchange):
                 self._begin(said, position)
@@ -326,22 +342,29 @@ class _Reader:
             self._open = exchange
             self._seen.add(exchange.id)
 
+    @property
+    def has_open(self) -> bool:
+        """Whether an exchange is open in which anything was said; a command without an answer is the client's."""
+        one = self._open
+        return one is not None and bool(self._answer or (one.user_message and "command" not in one.metadata))
+
     def _close(self) -> None:
-        """Take the exchange that is open, if anything was said in it; a command without an answer is the client's."""
-        opened, answer, model = self._open, "\n\n".join(self._answer), self._model
+        """Take the exchange that is open, if anything was said in it."""
+        opened = self._open if self.has_open else None
+        answer, model = "\n\n".join(self._answer), self._model
         self._open, self._answer, self._length, self._model = None, [], 0, {}
-        if opened is None or not (answer or (opened.user_message and "command" not in opened.metadata)):
+        if opened is None:
             return
         if max(len(answer), len(opened.user_message)) > MESSAGE_CHARS:
-            self._skip(f"a message of exchange {opened.id} was cut after {MESSAGE_CHARS:,} characters")
+            self._note(self.cut, f"exchange {opened.id} has a message of over {MESSAGE_CHARS:,} characters")
         message, answer = opened.user_message[:MESSAGE_CHARS], answer[:MESSAGE_CHARS]
         metadata = {**opened.metadata, **model}
         self.exchanges.append(replace(opened, user_message=message, assistant_message=answer, metadata=metadata))
         self._chars += len(answer) + len(message)
 
-    def _skip(self, reason: str) -> None:
-        if len(self.skipped) < SKIPPED_LINES:
-            self.skipped.append(SkippedLine(str(self._transcript), self._line, reason))
+    def _note(self, noted: list[SkippedLine], reason: str) -> None:
+        if len(noted) < SKIPPED_LINES:
+            noted.append(SkippedLine(str(self._transcript), self._line, reason))
 
 
 class _UnusableLine(Exception):
