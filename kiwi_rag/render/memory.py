@@ -49,21 +49,43 @@ def recollections_json(found: Sequence[tuple[Exchange, SearchResult]], reply: Se
 
 
 def recalled_rows(found: Sequence[tuple[Exchange, SearchResult]], budget: int) -> list[dict[str, Any]]:
-    """Return the messages that a search found, as many as fit into `budget` tokens, each marked as recalled.
+    """Return what a search found, as much as fits into `budget` tokens, each marked as recalled.
 
-    The first one is truncated if it alone does not fit.
+    The messages that matched come first. Then the best ones become whole exchanges, as far as the rest of the budget
+    goes.
     """
-    rows: list[dict[str, Any]] = []
-    for rank, (exchange, hit) in enumerate(found, start=1):
-        said = truncate(hit.passage.text, budget)
-        if rows and said != hit.passage.text:
-            break
-        budget = max(budget - estimate_tokens(said), 1)
-        about = {"timestamp": exchange.timestamp.isoformat(), "score": round(hit.score, 6)}
-        ids = attributes(exchange, "id", "session_id", "thread_id")
-        marked = {"text": mark_recalled(exchange, said), "truncated": said != hit.passage.text}
-        rows.append({"rank": rank, **ids, **about, **marked})
+    said, left = _within([hit.passage.text for _, hit in found], budget)
+    rows = []
+    for rank, ((exchange, hit), text) in enumerate(zip(found, said, strict=False), start=1):
+        more = max(estimate_tokens(exchange.text) - estimate_tokens(text), 0)
+        is_whole = more <= left
+        left -= more if is_whole else 0
+        rows.append(_recalled_row(rank, exchange, exchange.text if is_whole else text, round(hit.score, 6)))
     return rows
+
+
+def exchange_rows(exchanges: Sequence[Exchange], budget: int) -> list[dict[str, Any]]:
+    """Return whole exchanges, as many as fit into `budget` tokens, each marked as recalled; the first is truncated."""
+    said, _ = _within([one.text for one in exchanges], budget)
+    return [_recalled_row(rank, exchanges[rank - 1], text) for rank, text in enumerate(said, start=1)]
+
+
+def _within(texts: Sequence[str], budget: int) -> tuple[list[str], int]:
+    """Return the first texts that fit into a budget, the first one truncated if need be, and what is left of it."""
+    kept: list[str] = []
+    for text in texts:
+        said = truncate(text, max(budget, 1))
+        if kept and said != text:
+            break
+        kept.append(said)
+        budget -= estimate_tokens(said)
+    return kept, max(budget, 0)
+
+
+def _recalled_row(rank: int, exchange: Exchange, text: str, score: float | None = None) -> dict[str, Any]:
+    about = {"timestamp": exchange.timestamp.isoformat(), "score": score}
+    marked = {"text": mark_recalled(exchange, text), "truncated": text != exchange.text}
+    return {"rank": rank, **attributes(exchange, "id", "session_id", "thread_id"), **about, **marked}
 
 
 def stats_lines(stats: Mapping[str, Any]) -> list[str]:
