@@ -146,6 +146,18 @@ def test_forgetting_asks_and_names_its_own_command(filled: Kiwi) -> None:
     assert filled.run("memory", "forget", "--all", expect=2).stderr.endswith("→ kiwi memory forget --all --yes\n")
 
 
+@pytest.mark.parametrize("moment", ["2026-11-18", "2026-11-18T14:00Z", "2026-11-18 14:00", "2026-11-18T14:00:09+00:00"])
+def test_a_time_is_given_as_kiwi_prints_it(filled: Kiwi, moment: str) -> None:
+    put(filled, {**HERONS, "id": "old", "timestamp": "2026-11-17T23:59:00Z"})
+    assert filled.json("memory", "forget", "--before", moment, "--yes") == {"forgotten": ["old"]}
+
+
+def test_a_time_that_is_none_is_answered_with_an_example(filled: Kiwi) -> None:
+    for wrong in ("yesterday", "2026-13-01", "0001-01-01T00:00+14:00"):
+        told = filled.run("memory", "search", "x", "--since", wrong, expect=2).stderr
+        assert "2026-01-31T12:00Z" in told and "%Y" not in told
+
+
 def test_commands_in_messages_can_be_run_as_they_stand(project: Kiwi) -> None:
     told = project.run("memory", "search", "x", expect=1).stderr + project.run("memory", "list").stderr
     told += project.run("memory", "show", "none", expect=1).stderr + project.run("memory", "add", expect=2).stderr
