@@ -14,13 +14,19 @@ from kiwi_rag.wordpieces import estimate_tokens
 
 _BEGINNING = 70
 """Characters of an exchange that a list shows."""
+QUESTION_LENGTH = 60
+"""Characters of a session's first question that a list shows."""
+
+
+def beginning(text: str, length: int = _BEGINNING) -> str:
+    """Return the beginning of a text on one line."""
+    line = one_line(text[:1000])
+    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def exchange_line(one: Exchange) -> str:
     """Return an exchange on one line: id, time, session, and how it begins."""
-    beginning = one_line(one.text[:1000])
-    shown = beginning if len(beginning) <= _BEGINNING else f"{beginning[:_BEGINNING]}…"
-    return safe(f"{one.id}  {one.timestamp:%Y-%m-%d %H:%M}  session {one.session_id}  {shown}")
+    return safe(f"{one.id}  {one.timestamp:%Y-%m-%d %H:%M}  session {one.session_id}  {beginning(one.text)}")
 
 
 def exchange_lines(one: Exchange) -> Iterator[str]:
@@ -33,7 +39,7 @@ def exchange_lines(one: Exchange) -> Iterator[str]:
 def session_line(row: Mapping[str, Any]) -> str:
     """Return a session, as `session_json` has it, on one line."""
     first, last = (str(row[name])[:16].replace("T", " ") for name in ("first", "last"))
-    return safe(f"{row['session_id']}  {counted(row['exchanges'], 'exchanges')}  {first} to {last}")
+    return safe(f"{row['session_id']}  {counted(row['exchanges'], 'exchanges')}  {first} to {last}  {row['question']}")
 
 
 def recollections_json(found: Sequence[tuple[Exchange, SearchResult]], reply: SearchReply) -> dict[str, Any]:
