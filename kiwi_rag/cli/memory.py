@@ -195,9 +195,12 @@ async def search(
 ) -> int:  # fmt: skip
     """Find exchanges by meaning and by words. Each is verified before it is shown."""
     from kiwi_rag.cli.search import show_reply
+    from kiwi_rag.search.searcher import MAX_LIMIT
     from kiwi_rag.usecases.memory import MemoryQuery, search_memory
 
-    question = MemoryQuery(" ".join(query), app.settings.memory_results if limit is None else limit, **narrowed)
+    if limit is not None and not 1 <= limit <= MAX_LIMIT:
+        raise UsageError(f"limit {limit} is not between 1 and {MAX_LIMIT}", hint="-n 5, or the setting memory_results")
+    question = MemoryQuery(" ".join(query), limit or app.settings.memory_results, **narrowed)
     reply = await search_memory(memory, question, app.settings)
     return show_reply(session, reply.shown, reply.as_dict(), form, explain, memory.index_command)
 
@@ -220,7 +223,9 @@ async def context(
     session.print_data(found.as_dict(), [render.safe(found.text)] if found.excerpts else ())
     for line in notices(found.reply.shown, update=memory.index_command):
         session.notify(line)
-    return DONE if found.reply.complete else PARTLY
+    nothing_fits = bool(found.reply.found) and not found.excerpts
+    session.notify(f"nothing fits into {render.counted(tokens, 'tokens')}" if nothing_fits else "")
+    return DONE if found.reply.complete and not nothing_fits else PARTLY
 
 
 @memory.command("list", epilog="Example: kiwi memory list, then kiwi memory list --session ID")
@@ -236,14 +241,24 @@ async def list_memory(
 
     selection = Selection(session_id=session_id, thread_id=thread_id)
     if selection.is_empty:
-        rows = [session_json(one) for one in await asyncio.to_thread(memory.table.sessions, limit)]
-        session.print_data(rows, map(session_line, rows))
+        rows = [session_json(one) for one in await asyncio.to_thread(memory.table.sessions, limit + 1)]
+        lines = [*map(session_line, rows)]
     else:
-        found = await asyncio.to_thread(memory.table.select, selection, limit)
-        rows = [one.as_dict() for one in found]
-        session.print_data(rows, map(exchange_line, found))
+        found = await asyncio.to_thread(memory.table.select, selection, limit + 1)
+        rows, lines = [one.as_dict() for one in found], [*map(exchange_line, found)]
+    session.print_data(rows[:limit], lines[:limit])
+    if len(rows) > limit:
+        session.notify(f"there is more: --limit {2 * limit}")
     if not rows:
-        session.notify(f"{memory.title} has none; {memory.command('import')}, or kiwi memory add --help")
+        session.notify(_nothing_listed(memory, selection))
+
+
+def _nothing_listed(memory: Memory, selection: Selection) -> str:
+    named = {"session": selection.session_id, "thread": selection.thread_id}
+    if not (selection.is_empty or memory.table.count() == 0):
+        what = " and ".join(f"{noun} {name[:200]!r}" for noun, name in named.items() if name)
+        return f"{memory.title} has nothing of {what}; {memory.command('list')}"
+    return f"{memory.title} has none; {memory.command('import')}, or kiwi memory add --help"
 
 
 @memory.command(epilog="Example: kiwi memory show ID --neighbours 2")
@@ -255,7 +270,9 @@ async def show(session: Session, _app: Services, memory: Memory, exchange_id: st
 
     found = await asyncio.to_thread(memory.table.select, Selection(ids=(exchange_id,)))
     if not found:
-        raise NotFound(f"{memory.title} has no exchange {exchange_id[:200]!r}", hint=memory.command("list"))
+        raise NotFound(
+            f"{memory.title} has no exchange {exchange_id[:200]!r}", hint=memory.command("list --session ID")
+        )
     before, after = await asyncio.to_thread(memory.table.neighbours, exchange_id, neighbours)
     data = {"before": [one.as_dict() for one in before], "after": [one.as_dict() for one in after]}
     lines = [line for one in [*before, *found, *after] for line in exchange_lines(one)]
@@ -281,10 +298,11 @@ Example: kiwi memory forget ID ID
 async def forget(
     session: Session, _app: Services, memory: Memory, ids: tuple[str, ...], session_id: str, thread_id: str,
     before: datetime | None, matching: str, everything: bool, yes: bool,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Remove exchanges for good: from the texts, the index, the vectors, the logs and the free space of their files.
 
     Those that all options together name are removed. Their ids stay as tombstones, so that no import brings them back.
+    Exit code 3: some of the ids are not there.
     """
     from kiwi_rag.usecases.memory import EVERYTHING
 
@@ -293,22 +311,28 @@ async def forget(
         message = "--all and other options exclude each other" if everything else "nothing says what is to be forgotten"
         raise UsageError(message, hint="kiwi memory forget --help")
     selection = EVERYTHING if everything else selection
+    count = await asyncio.to_thread(memory.table.count, selection)
+    absent = [f"there is no exchange {one[:200]!r}" for one in await asyncio.to_thread(_missing, memory, ids)]
+    if not count:
+        raise NotFound(", ".join(absent[:LISTED]) or f"nothing in {memory.title} matches", hint=memory.command("list"))
     if not yes:
-        _confirm(session, memory, selection)
+        _confirm(session, memory, selection, count)
     forgotten = await memory.forget(selection)
-    if not forgotten:
-        raise NotFound(f"{memory.title} has no such exchange", hint=memory.command("list"))
     session.print_data({"forgotten": list(forgotten)}, [f"forgot {render.counted(len(forgotten), 'exchanges')}"])
     session.notify("their ids stay as tombstones: no import brings them back")
+    _list_beginning(session, absent)
+    return PARTLY if absent else DONE
 
 
-def _confirm(session: Session, memory: Memory, selection: Selection) -> None:
+def _missing(memory: Memory, ids: Sequence[str]) -> Sequence[str]:
+    """Return those of some ids that no exchange has."""
+    return [one for one in ids if not memory.table.count(Selection((one,)))]
+
+
+def _confirm(session: Session, memory: Memory, selection: Selection, count: int) -> None:
     """Show what a selection names, and ask."""
     from kiwi_rag.render.memory import exchange_line, forget_words
 
-    count = memory.table.count(selection)
-    if not count:
-        return
     _list_beginning(session, [*map(exchange_line, memory.table.select(selection, LISTED))], count)
     question = f"Forget {render.counted(count, 'exchanges')} of {memory.title} for good?"
     confirm(question, memory.command(forget_words(selection)), yes=False, undone="nothing was forgotten")
@@ -321,22 +345,34 @@ def _list_beginning(session: Session, lines: Sequence[str], count: int = 0) -> N
 
 
 @memory.command(epilog="Example: kiwi memory export memory.jsonl")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
-async def export(session: Session, _app: Services, memory: Memory, file: Path | None) -> None:
-    """Write all exchanges as lines of JSON to FILE, mode 0600, or to stdout. `import` reads them again."""
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), default="-")
+async def export(session: Session, _app: Services, memory: Memory, file: Path) -> None:
+    """Write all exchanges as lines of JSON, the oldest first, to FILE, mode 0600, or to stdout. `import` reads them."""
+    from kiwi_rag.usecases.memory import export_lines
+
+    if str(file) != "-":
+        count = _export_to(file, memory)
+        session.notify(f"wrote {render.counted(count, 'exchanges')} to {file}")
+    else:
+        count = 0
+        for line in export_lines(memory):
+            session.print(line.decode().rstrip("\n"))
+            count += 1
+    session.notify("" if count else f"{memory.title} is empty")
+
+
+def _export_to(file: Path, memory: Memory) -> int:
+    """Write an export to a file, and return how many exchanges it has."""
     from kiwi_rag.storage.atomic import atomic_file
     from kiwi_rag.usecases.memory import export_lines
 
-    if file is None:
-        for line in export_lines(memory):
-            session.print(line.decode().rstrip("\n"))
-        return
+    if not file.parent.is_dir():
+        raise SourceUnreadable(f"there is no folder {file.parent}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
     try:
         with atomic_file(file) as written:
-            count = sum(1 for line in export_lines(memory) if written.write(line))
+            return sum(1 for line in export_lines(memory) if written.write(line))
     except OSError as error:
         raise SourceUnreadable(f"cannot write {file}: {error.strerror}") from error
-    session.notify(f"wrote {render.counted(count, 'exchanges')} to {file}")
 
 
 @memory.command(epilog="Example: kiwi memory reindex --rebuild")

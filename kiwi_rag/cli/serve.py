@@ -23,7 +23,7 @@ from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http import lock
 from kiwi_rag.local_service import LOCK_NAME, SERVICE, SIGN_IN, STOP, Declined, autostart, client, run_folder
 from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_lines
-from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, load, parse_names
+from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, TOOLSETS, load, parse_names
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
 
@@ -36,10 +36,11 @@ Example: kiwi mcp                            serve one client over stdio
          kiwi mcp --http --port 8765         serve several clients on 127.0.0.1
          KIWI_MCP_TOKEN=… kiwi mcp --http --host 10.0.0.5    serve other machines, with a token
 """
+_TOOLSETS_HELP = f"Of {', '.join(TOOLSETS)}; separated by commas. Default: {DEFAULT}, in a project {IN_PROJECT}."
 
 
 @command(epilog=_EXAMPLES)
-@option("--toolsets", default="", help=f"Toolsets, separated by commas. Default: {DEFAULT}, in a project {IN_PROJECT}.")
+@option("--toolsets", default="", help=_TOOLSETS_HELP)
 @option("--allow-write", is_flag=True, help="Also offer tools that write.")
 @option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
 @option("--host", default="127.0.0.1", help="Address to listen on, with --http.")

@@ -308,14 +308,20 @@ def option(*names: str, choices: Iterable[str] = (), **attributes: Any) -> Calla
     return click.option(*names, **{"show_default": bool(attributes.get("default")), **attributes})
 
 
-class _UtcTime(click.DateTime):
-    """A day, or a second, in UTC."""
+class _UtcTime(click.ParamType[datetime]):
+    """A moment in one of the forms of ISO 8601, as Kiwi prints it; UTC unless it says otherwise."""
+
+    name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        return super().convert(value, param, ctx).replace(tzinfo=UTC)
+        try:
+            moment = datetime.fromisoformat(str(value))
+            return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"{str(value)[:40]!r} is no time; write 2026-01-31, or 2026-01-31T12:00Z", param, ctx)
 
 
-TIME = _UtcTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
+TIME = _UtcTime()
 YES = option("--yes", is_flag=True, help="Do not ask.")
 
 

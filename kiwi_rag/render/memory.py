@@ -18,13 +18,19 @@ if TYPE_CHECKING:
 
 _BEGINNING = 70
 """Characters of an exchange that a list shows."""
+QUESTION_LENGTH = 60
+"""Characters of a session's first question that a list shows."""
+
+
+def beginning(text: str, length: int = _BEGINNING) -> str:
+    """Return the beginning of a text on one line."""
+    line = one_line(text[:1000])
+    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def exchange_line(one: Exchange) -> str:
     """Return an exchange on one line: id, time, session, and how it begins."""
-    beginning = one_line(one.text[:1000])
-    shown = beginning if len(beginning) <= _BEGINNING else f"{beginning[:_BEGINNING]}…"
-    return safe(f"{one.id}  {one.timestamp:%Y-%m-%d %H:%M}  session {one.session_id}  {shown}")
+    return safe(f"{one.id}  {one.timestamp:%Y-%m-%d %H:%M}  session {one.session_id}  {beginning(one.text)}")
 
 
 def exchange_lines(one: Exchange) -> Iterator[str]:
@@ -37,7 +43,7 @@ def exchange_lines(one: Exchange) -> Iterator[str]:
 def session_line(row: Mapping[str, Any]) -> str:
     """Return a session, as `session_json` has it, on one line."""
     first, last = (str(row[name])[:16].replace("T", " ") for name in ("first", "last"))
-    return safe(f"{row['session_id']}  {counted(row['exchanges'], 'exchanges')}  {first} to {last}")
+    return safe(f"{row['session_id']}  {counted(row['exchanges'], 'exchanges')}  {first} to {last}  {row['question']}")
 
 
 def recollections_json(found: Sequence[tuple[Exchange, SearchResult]], reply: SearchReply) -> dict[str, Any]:
@@ -53,21 +59,43 @@ def recollections_json(found: Sequence[tuple[Exchange, SearchResult]], reply: Se
 
 
 def recalled_rows(found: Sequence[tuple[Exchange, SearchResult]], budget: int) -> list[dict[str, Any]]:
-    """Return the messages that a search found, as many as fit into `budget` tokens, each marked as recalled.
+    """Return what a search found, as much as fits into `budget` tokens, each marked as recalled.
 
-    The first one is truncated if it alone does not fit.
+    The messages that matched come first. Then the best ones become whole exchanges, as far as the rest of the budget
+    goes.
     """
-    rows: list[dict[str, Any]] = []
-    for rank, (exchange, hit) in enumerate(found, start=1):
-        said = truncate(hit.passage.text, budget)
-        if rows and said != hit.passage.text:
-            break
-        budget = max(budget - estimate_tokens(said), 1)
-        about = {"timestamp": exchange.timestamp.isoformat(), "score": round(hit.score, 6)}
-        ids = attributes(exchange, "id", "session_id", "thread_id")
-        marked = {"text": mark_recalled(exchange, said), "truncated": said != hit.passage.text}
-        rows.append({"rank": rank, **ids, **about, **marked})
+    said, left = _within([hit.passage.text for _, hit in found], budget)
+    rows = []
+    for rank, ((exchange, hit), text) in enumerate(zip(found, said, strict=False), start=1):
+        more = max(estimate_tokens(exchange.text) - estimate_tokens(text), 0)
+        is_whole = more <= left
+        left -= more if is_whole else 0
+        rows.append(_recalled_row(rank, exchange, exchange.text if is_whole else text, round(hit.score, 6)))
     return rows
+
+
+def exchange_rows(exchanges: Sequence[Exchange], budget: int) -> list[dict[str, Any]]:
+    """Return whole exchanges, as many as fit into `budget` tokens, each marked as recalled; the first is truncated."""
+    said, _ = _within([one.text for one in exchanges], budget)
+    return [_recalled_row(rank, exchanges[rank - 1], text) for rank, text in enumerate(said, start=1)]
+
+
+def _within(texts: Sequence[str], budget: int) -> tuple[list[str], int]:
+    """Return the first texts that fit into a budget, the first one truncated if need be, and what is left of it."""
+    kept: list[str] = []
+    for text in texts:
+        said = truncate(text, max(budget, 1))
+        if kept and said != text:
+            break
+        kept.append(said)
+        budget -= estimate_tokens(said)
+    return kept, max(budget, 0)
+
+
+def _recalled_row(rank: int, exchange: Exchange, text: str, score: float | None = None) -> dict[str, Any]:
+    about = {"timestamp": exchange.timestamp.isoformat(), "score": score}
+    marked = {"text": mark_recalled(exchange, text), "truncated": text != exchange.text}
+    return {"rank": rank, **attributes(exchange, "id", "session_id", "thread_id"), **about, **marked}
 
 
 def stats_lines(stats: Mapping[str, Any]) -> list[str]:

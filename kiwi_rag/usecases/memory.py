@@ -17,7 +17,7 @@ from kiwi_rag.config import Settings
 from kiwi_rag.errors import UsageError
 from kiwi_rag.model import Exchange, Filters, SearchQuery, SearchReply
 from kiwi_rag.model.exchanges import mark_recalled, path_pattern
-from kiwi_rag.render.memory import recollections_json
+from kiwi_rag.render.memory import QUESTION_LENGTH, beginning, recollections_json
 from kiwi_rag.search.diversify import CopyIndex
 from kiwi_rag.search.exchanges import above_floor
 from kiwi_rag.services import Services
@@ -308,12 +308,13 @@ def added_json(added: AddedExchange) -> dict[str, Any]:
 def session_json(one: SessionSummary) -> dict[str, Any]:
     """Return a session, JSON-ready."""
     times = {"first": one.first.isoformat(), "last": one.last.isoformat()}
-    return {"session_id": one.session_id, "exchanges": one.exchanges, **times, "threads": list(one.threads)}
+    about = {"threads": list(one.threads), "question": beginning(one.question, QUESTION_LENGTH)}
+    return {"session_id": one.session_id, "exchanges": one.exchanges, **times, **about}
 
 
 def export_lines(memory: Memory) -> Iterator[bytes]:
-    """Yield each exchange as a line of JSON with all of its fields, which `import_exchanges` reads. It blocks."""
-    for path, _, _ in memory.table.versions():
+    """Yield each exchange as a line of JSON with all of its fields, the oldest first. It blocks."""
+    for path in memory.table.paths(Selection()):
         with suppress(FileNotFoundError):  # forgotten meanwhile
             yield memory.table.get(path)[0] + b"\n"
 

@@ -142,6 +142,7 @@ def test_without_javascript_one_searches_reads_and_sees_the_settings(browser: Br
 def test_the_memory_is_searched_read_and_forgotten_by_keyboard(watched: WatchedPage) -> None:
     page = watched.page
     page.goto("/memory")
+    assert page.evaluate("[...document.querySelectorAll('.card')].every(c => c.scrollWidth <= c.clientWidth)")
     page.keyboard.press("/")
     page.keyboard.type("when is the pump started")
     page.keyboard.press("Enter")

@@ -149,7 +149,7 @@ _RECALLED = record(
     integer="rank",
     string="id session_id timestamp text",
     thread_id=nullable(STRING),
-    number="score",
+    score=nullable({"type": "number"}),
     boolean="truncated",
 )
 _EXCERPT = record(string="text session_id", integer="tokens", number="score", strings="exchange_ids")

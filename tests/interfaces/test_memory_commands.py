@@ -138,7 +138,9 @@ def test_forgetting_asks_and_names_its_own_command(filled: Kiwi) -> None:
     command = shlex.split(refused.rpartition("→ ")[2])
     assert command == ["kiwi", "memory", "forget", "--session", "s2", "--yes"]
     assert "forgot 1 exchange\n" in filled.run(*command[1:]).stdout
-    assert "no such exchange" in filled.run("memory", "forget", "--before", "2000-01-31", "--yes", expect=1).stderr
+    assert (
+        "nothing in the memory of" in filled.run("memory", "forget", "--before", "2000-01-31", "--yes", expect=1).stderr
+    )
     for name in ("--session", "--thread", "--matching"):
         empty = filled.run("memory", "forget", name, "", "--before", "2999-01-31", "--yes", expect=2).stderr
         assert name in empty and "it is empty" in empty
@@ -147,10 +149,66 @@ def test_forgetting_asks_and_names_its_own_command(filled: Kiwi) -> None:
     assert filled.run("memory", "forget", "--all", expect=2).stderr.endswith("→ kiwi memory forget --all --yes\n")
 
 
+def test_what_is_not_there_is_named(filled: Kiwi) -> None:
+    told = filled.run("memory", "list", "--session", "s9", "--thread", "t9").stderr
+    assert "has nothing of session 's9' and thread 't9'; kiwi memory list" in told and "import" not in told
+    assert filled.run("memory", "show", "s1", expect=1).stderr.endswith("→ kiwi memory list --session ID\n")
+    part = filled.run("memory", "forget", "e1", "nope", "--yes", expect=3)
+    assert part.stdout == "forgot 1 exchange\n" and "there is no exchange 'nope'" in part.stderr
+    for narrowed in (("--matching", "herons"), ("--session", "s9")):
+        assert "matches" in filled.run("memory", "forget", *narrowed, "--yes", expect=1).stderr
+    assert "there is no exchange 'nope'" in filled.run("memory", "forget", "nope", "--yes", expect=1).stderr
+    filled.run("memory", "forget", "--all", "--yes")
+    assert "matches" in filled.run("memory", "forget", "--all", "--yes", expect=1).stderr
+
+
+def test_a_list_shows_how_sessions_begin_and_says_when_there_is_more(filled: Kiwi) -> None:
+    put(filled, {**HERONS, "id": "e3", "user_message": "Where\n do " + "storks " * 20, "session_id": "s3"})
+    told = filled.run("memory", "list", "-n", "2")
+    assert len(told.stdout.splitlines()) == 2 and "there is more: --limit 4" in told.stderr
+    assert "Where do storks storks" in filled.run("memory", "list").stdout
+    assert sorted(len(row["question"]) for row in filled.json("memory", "list")) == [21, 24, 61]
+    put(filled, {**HERONS, "id": "e4"})
+    one = filled.run("memory", "list", "--session", "s1", "-n", "1")
+    assert one.stdout.startswith("e1") and "there is more" in one.stderr
+    assert filled.run("memory", "list", "--session", "s1", "-n", "2").stderr == ""
+
+
+def test_limits_out_of_range_and_budgets_that_are_too_small_are_named(filled: Kiwi) -> None:
+    for limit in ("0", "201"):
+        assert "the setting memory_results" in filled.run("memory", "search", "x", "-n", limit, expect=2).stderr
+    assert "nothing fits into 1 token\n" in filled.run("memory", "context", "herons", "--tokens", "1", expect=3).stderr
+
+
+def test_an_export_is_in_the_order_of_time_and_makes_no_folder(project: Kiwi) -> None:
+    assert "is empty" in project.run("memory", "export").stderr
+    for number, session in enumerate("cab"):
+        put(
+            project, {**HERONS, "id": f"e{number}", "session_id": session, "timestamp": f"2026-11-0{3 - number}T10:00Z"}
+        )
+    lines = project.run("memory", "export", "-").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["e2", "e1", "e0"]
+    told = project.run("memory", "export", "new folder/x", expect=1).stderr
+    assert "there is no folder new folder" in told and "mkdir -p 'new folder'" in told
+    assert not (project.cwd / "new folder").exists()
+
+
+@pytest.mark.parametrize("moment", ["2026-11-18", "2026-11-18T14:00Z", "2026-11-18 14:00", "2026-11-18T14:00:09+00:00"])
+def test_a_time_is_given_as_kiwi_prints_it(filled: Kiwi, moment: str) -> None:
+    put(filled, {**HERONS, "id": "old", "timestamp": "2026-11-17T23:59:00Z"})
+    assert filled.json("memory", "forget", "--before", moment, "--yes") == {"forgotten": ["old"]}
+
+
+def test_a_time_that_is_none_is_answered_with_an_example(filled: Kiwi) -> None:
+    for wrong in ("yesterday", "2026-13-01", "0001-01-01T00:00+14:00"):
+        told = filled.run("memory", "search", "x", "--since", wrong, expect=2).stderr
+        assert "2026-01-31T12:00Z" in told and "%Y" not in told
+
+
 def test_commands_in_messages_can_be_run_as_they_stand(project: Kiwi) -> None:
     told = project.run("memory", "search", "x", expect=1).stderr + project.run("memory", "list").stderr
     told += project.run("memory", "show", "none", expect=1).stderr + project.run("memory", "add", expect=2).stderr
-    told += project.run("memory", "forget", expect=2).stderr
+    told = told.replace("list --session ID", "list") + project.run("memory", "forget", expect=2).stderr
     commands = set(re.findall(r"kiwi memory [a-z]+(?: --[a-z]+)?", told))
     assert commands >= {"kiwi memory import", "kiwi memory add --help", "kiwi memory list", "kiwi memory forget --help"}
     for command in [*sorted(commands), "kiwi memory reindex", "kiwi memory reindex --user", "kiwi memory --help"]:

@@ -66,10 +66,12 @@ async def test_an_agent_remembers_finds_and_forgets(project: Kiwi, over: Any) ->
         assert [hit["id"] for hit in narrowed["hits"]] == ["e2"]
         assert (await called(client, "search_exchanges", query="herons", since="2999-01-01"))["hits"] == []
         not_sure = await refused(client, "forget", matching="the ROOF")
-        assert "1 exchange would be forgotten" in not_sure["message"] and "confirm" in not_sure["hint"]
+        assert "1 exchange would be forgotten for good: e1" in not_sure["message"] and "confirm" in not_sure["hint"]
         for given in ({}, {"session_id": "", "before": "2999-01-01"}, {"ids": []}, {"before": "soon"}):
             assert (await refused(client, "forget", confirm=True, **given))["code"] == "usage"
         assert await called(client, "forget", matching="the ROOF", confirm=True) == {"forgotten": ["e1"]}
+        named = await refused(client, "forget", confirm=True)
+        assert named["hint"] == "name them: ids, session_id, thread_id, before, matching"
         assert (await refused(client, "remember_exchange", **HERONS))["findings"][0]["code"] == "exchange.forgotten"
     assert [row["session_id"] for row in project.json("memory", "list")] == ["s2"]
 
@@ -83,11 +85,34 @@ async def test_two_projects_never_see_each_others_memory(project: Kiwi, tmp_path
         for client, own in ((here, "e1"), (there, "e2")):
             hits = await called(client, "search_exchanges", query="herons on the quay", session_id="s1")
             assert [hit["id"] for hit in hits["hits"]] == [own]
-        assert await called(there, "forget", ids=["e1"], confirm=True) == {"forgotten": []}
+        assert (await refused(there, "forget", ids=["e1"], confirm=True))["code"] == "not-found"
         assert await called(there, "forget", session_id="s1", confirm=True) == {"forgotten": ["e2"]}
         for escape in ("../project", str(project.cwd), "*", "%", "s1/../.."):
             assert (await called(here, "search_exchanges", query="quay", session_id=escape))["hits"] == []
         assert len((await called(here, "search_exchanges", query="herons"))["hits"]) == 1
+
+
+async def test_a_question_is_returned_with_its_answer_and_whole_by_its_id(project: Kiwi) -> None:
+    long = {**HERONS, "assistant_message": "On the roof. " + "They come back each spring. " * 200}
+    async with connected(project, *MEMORY) as client:
+        for one in (long, QUAY):
+            await called(client, "remember_exchange", **one)
+        (both,) = (await called(client, "search_exchanges", query="When was the quay built?", n_results=1))["hits"]
+        assert "User: When was the quay built?\n\nAssistant: In 1908." in both["text"] and not both["truncated"]
+        small = await called(client, "search_exchanges", query="where do herons nest", max_tokens=60)
+        (cut,) = [row for row in small["hits"] if row["id"] == "e1"]
+        assert cut["truncated"] and len(cut["text"]) < 500
+        whole = await called(client, "search_exchanges", ids=["e1", "e2"])
+        assert [(row["rank"], row["id"], row["score"]) for row in whole["hits"]] == [(1, "e1", None), (2, "e2", None)]
+        assert long["assistant_message"].strip() in whole["hits"][0]["text"] and whole["complete"]
+        part = await called(client, "search_exchanges", ids=["e1", "e2"], max_tokens=60)
+        assert part["notices"] == ["1 exchange did not fit: call again with its id"] and not part["complete"]
+        for given, code in (
+            ({"ids": ["e1", "x9"]}, "not-found"),
+            ({"ids": ["e1"], "query": "x"}, "usage"),
+            ({}, "usage"),
+        ):
+            assert (await refused(client, "search_exchanges", **given))["code"] == code
 
 
 async def test_a_hostile_exchange_is_cleaned_bounded_or_refused_with_its_code(project: Kiwi, tmp_path: Path) -> None:

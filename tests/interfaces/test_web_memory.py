@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -207,11 +208,16 @@ def test_one_exchange_is_forgotten_after_a_question(browser: httpx.Client, admin
     form = {"of": "project", "session_id": "f1", "id": "f1"}
     before = records(user)
     asked = browser.post("/memory/forget", data=form)
-    assert asked.status_code == 200 and f"Forget 1 exchange of the memory of {user.cwd} for good? f1" in asked.text
+    assert asked.status_code == 200 and f"Forget 1 exchange of the memory of {user.cwd} for good?</h1>" in asked.text
+    assert "f1: User: gone 1 Assistant: so be it" in asked.text
     assert ids(admin, session_id="f1") == ["f1", "f2"] and records(user) == before
     done = browser.post("/memory/forget", data=form | {"confirmed": "yes"})
     assert done.url.path == "/memory/session" and done.url.params["session_id"] == "f1"
-    assert "1 exchange of the memory" in done.text and "gone 2" in done.text and "gone 1" not in done.text
+    assert (
+        re.search("1 exchange of the memory of .* was forgotten", done.text)
+        and "gone 2" in done.text
+        and "gone 1" not in done.text
+    )
     last = browser.post("/memory/forget", data=form | {"id": "f2", "confirmed": "yes"})
     assert last.url.path == "/memory" and "forgotten" in last.text
     assert browser.post("/memory/forget", data=form | {"confirmed": "yes"}).status_code == 404
@@ -223,7 +229,7 @@ def test_a_session_with_any_name_is_forgotten(browser: httpx.Client, admin: http
     name = 'g&h="1"/<i> ü'
     add(admin, *(exchange(n, f"gone {n}", "yes", name, id=f"g{n}") for n in range(7)))
     asked = browser.post("/memory/forget", data={"session_id": name}).text
-    assert "Forget 7 exchanges" in asked and "g0, g1, g2, g3, g4 and 2 more" in asked
+    assert "Forget 7 exchanges" in asked and "g4: User: gone 4" in asked and "g5" not in asked and "and 2 more" in asked
     assert not Executable(asked).found and ids(admin, session_id=name)
     assert browser.post("/memory/forget", data={"session_id": name, "confirmed": "yes"}).status_code == 200
     assert not ids(admin, session_id=name) and ids(admin, session_id="s1") == ["e1", "e2"]
@@ -246,7 +252,7 @@ def test_what_has_a_text_is_forgotten_and_the_text_is_recorded_nowhere(
         admin, exchange(1, f"My word is {secret}.", "Noted.", "h", id="h1"), exchange(2, "Another", "One", "h", id="h2")
     )
     asked = browser.post("/memory/forget", data={"matching": secret.lower()}).text
-    assert "Forget 1 exchange" in asked and "for good? h1" in asked
+    assert "Forget 1 exchange" in asked and "h1: User: My word is" in asked
     browser.post("/memory/forget", data={"matching": secret.lower(), "confirmed": "yes"})
     assert browser.post("/memory/forget", data={"matching": secret, "confirmed": "yes"}).status_code == 404
     assert ids(admin, session_id="h") == ["h2"]
@@ -324,6 +330,7 @@ def test_sessions_and_exchanges_are_shown_in_pages(empty: TestClient, tmp_path: 
         assert last in second and first not in second and "Next page" not in second
     page = empty.get("/memory").text
     assert "thread-4</a> and 2 more" in page
+    assert ">many</a> <small>question 100 " in page
     assert "102 exchanges in 52 sessions" in page and "102 exchanges not indexed yet" in page
 
 

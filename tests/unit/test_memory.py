@@ -308,10 +308,11 @@ async def test_neighbours_follow_the_time_within_a_session(tmp_path: Path) -> No
         before, after = memory.table.neighbours("e4", 2)
         assert ([one.id for one in before], [one.id for one in after]) == (["e0", "e2"], ["e6"])
         assert memory.table.neighbours("e9", 2) == ([], [])
+        minute, first = timedelta(minutes=1), [exchange(n).user_message for n in (0, 1)]
         assert memory.table.sessions() == [
-            SessionSummary("even", 4, START, START + timedelta(minutes=6)),
-            SessionSummary("odd", 3, START + timedelta(minutes=1), START + timedelta(minutes=5)),
-        ]  # fmt: skip
+            SessionSummary("even", 4, START, START + 6 * minute, (), first[0]),
+            SessionSummary("odd", 3, START + minute, START + 5 * minute, (), first[1]),
+        ]
 
 
 async def test_a_context_has_its_hits_then_neighbours_and_nothing_twice(tmp_path: Path) -> None:

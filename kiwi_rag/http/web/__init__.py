@@ -97,7 +97,8 @@ def _action(run: Callable[[Form], Awaitable[Done]], context: ServerContext, note
                 outcome = "ok"
             except Unconfirmed as asked:
                 outcome = ""
-                values = {"question": asked.question, "label": asked.label, "fields": form.multi_items()}
+                said = {"question": asked.question, "label": asked.label, "lines": asked.lines}
+                values = {**said, "fields": form.multi_items()}
                 return _render(request, Page("confirm.html", values))
             except KiwiError as error:
                 outcome = error.code

@@ -23,6 +23,7 @@ from kiwi_rag.mcp.pagination import parse_time
 from kiwi_rag.model import Exchange
 from kiwi_rag.render import counted, hits
 from kiwi_rag.render.layout import excerpt, one_line
+from kiwi_rag.render.memory import QUESTION_LENGTH, beginning
 from kiwi_rag.services.memory import Memory
 from kiwi_rag.sources.memory.exchanges import Selection
 from kiwi_rag.usecases.memory import MemoryQuery, collect_memory_stats, search_memory
@@ -40,7 +41,7 @@ _BEGINNING = 100
 _NARROWING = ("id", "session_id", "thread_id", "before", "matching")
 """Fields of the form that forgets. An empty one is refused: without it the others would mean more."""
 _NAMED = 5
-"""Ids that a question names."""
+"""Exchanges whose beginning a question shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,12 @@ class Memories(PageGroup):
         memories = {of: await self._state(one) for of, one in self._all.items()}
         number, is_readable = _page_number(given), "error" not in memories[name]
         sessions = await asyncio.to_thread(memory.table.sessions, ROWS + 1, number * ROWS) if is_readable else ()
-        values = {"memories": memories, "memory": memory, "days": self._app.settings.memory_retention_days}
+        values = {
+            "question": partial(beginning, length=QUESTION_LENGTH),
+            "memories": memories,
+            "memory": memory,
+            "days": self._app.settings.memory_retention_days,
+        }
         return Page("memory.html", {**values, **_about(name), **_rows(sessions, number)})
 
     async def session(self, request: Request) -> Page:
@@ -144,16 +150,18 @@ class Memories(PageGroup):
         count = await asyncio.to_thread(memory.table.count, selection)
         if not count:
             raise _missing(memory)
-        first = [one.id for one in await asyncio.to_thread(memory.table.select, selection, _NAMED)]
-        named = f"{', '.join(first)}{f' and {count - len(first)} more' if count > len(first) else ''}"
-        question = f"Forget {counted(count, 'exchanges')} of {memory.title} for good? {named}"
-        confirm(form, question, "Forget for good")
+        first = await asyncio.to_thread(memory.table.select, selection, _NAMED)
+        lines = [f"{one.id}: {beginning(one.text, _BEGINNING)}" for one in first]
+        lines += [f"and {count - len(first)} more"] if count > len(first) else []
+        question = f"Forget {counted(count, 'exchanges')} of {memory.title} for good?"
+        confirm(form, question, "Forget for good", lines)
         forgotten = await memory.forget(selection)
         rest = Selection(session_id=session_id)
         left = 0 if rest.is_empty or not ids else await asyncio.to_thread(memory.table.count, rest)
         path = _address(name, "/session", session_id=session_id) if left else _address(name)
+        was = "was" if len(forgotten) == 1 else "were"
         kept = "Only their ids are kept, so that no import brings them back."
-        return Done(path, f"{counted(len(forgotten), 'exchanges')} of {memory.title} were forgotten. {kept}")
+        return Done(path, f"{counted(len(forgotten), 'exchanges')} of {memory.title} {was} forgotten. {kept}")
 
     pages: ClassVar = {PATH: overview, f"{PATH}/session": session, f"{PATH}/search": search}
     actions: ClassVar = {f"{PATH}/forget": forget}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -53,11 +53,11 @@ class Done:
 
 
 class Unconfirmed(Exception):  # a question, not an error
-    """A form needs a confirmation: ``question`` names what is lost, ``label`` is the text of the button."""
+    """A form needs a confirmation: ``question`` and `lines` say what is lost, ``label`` is the text of the button."""
 
-    def __init__(self, question: str, label: str) -> None:
+    def __init__(self, question: str, label: str, lines: Sequence[str] = ()) -> None:
         super().__init__(question)
-        self.question, self.label = question, label
+        self.question, self.label, self.lines = question, label, lines
 
 
 Form = QueryParams
@@ -88,10 +88,10 @@ class PageGroup:
         self._context, self._app, self._workspaces = context, context.app, workspaces
 
 
-def confirm(form: Form, question: str, label: str) -> None:
+def confirm(form: Form, question: str, label: str, lines: Sequence[str] = ()) -> None:
     """Raise `Unconfirmed` unless the user has confirmed this form."""
     if form.get("confirmed") != "yes":
-        raise Unconfirmed(question, label)
+        raise Unconfirmed(question, label, lines)
 
 
 async def read_form(request: Request) -> Form:

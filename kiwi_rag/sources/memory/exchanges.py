@@ -66,7 +66,9 @@ WITH wanted AS (
     GROUP BY s ORDER BY last DESC, s LIMIT :limit OFFSET :offset
 )
 SELECT s, exchanges, first, last,
-    (SELECT json_group_array(DISTINCT thread_id) FROM exchanges WHERE session_id = s) FROM wanted ORDER BY last DESC, s
+    (SELECT json_group_array(DISTINCT thread_id) FROM exchanges WHERE session_id = s),
+    (SELECT substr(json_extract(CAST(data AS TEXT), '$.user_message'), 1, 300) FROM exchanges
+     WHERE session_id = s ORDER BY at, number LIMIT 1) FROM wanted ORDER BY last DESC, s
 """
 
 
@@ -117,13 +119,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """A session of a memory: how many exchanges it has, its first and last moment, and its threads."""
+    """A session of a memory: how many exchanges it has, its first and last moment, its threads, how it begins."""
 
     session_id: str
     exchanges: int
     first: datetime
     last: datetime
     threads: tuple[str, ...] = ()
+    question: str = ""
 
 
 class ExchangeTable:
@@ -176,9 +179,9 @@ class ExchangeTable:
             return [_read(row) for row in connection.execute(query, parameters)]
 
     def paths(self, selection: Selection, matches: Callable[[Mapping[str, Any]], bool] | None = None) -> Sequence[str]:
-        """Return the paths of the exchanges of a selection; of those that match, where each has to be read for that."""
+        """Return the paths of the exchanges that a selection names, the oldest first; of those that match alone."""
         columns = "path, data" if matches else "path, NULL"
-        query = f"SELECT {columns} FROM exchanges {selection.where}"  # noqa: S608
+        query = f"SELECT {columns} FROM exchanges {selection.where} ORDER BY at, number"  # noqa: S608
         with self._using() as connection:
             rows = connection.execute(query, selection.parameters())
             return [path for path, data in rows if matches is None or matches(json.loads(data))]
@@ -202,8 +205,9 @@ class ExchangeTable:
                 datetime.fromisoformat(first),
                 datetime.fromisoformat(last),
                 tuple(filter(None, json.loads(threads))),
+                question,
             )
-            for name, count, first, last, threads in rows
+            for name, count, first, last, threads, question in rows
         ]
 
     def totals(self) -> tuple[int, int, datetime | None, datetime | None]:
