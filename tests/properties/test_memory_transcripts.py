@@ -50,8 +50,8 @@ def test_importing_piece_by_piece_is_importing_the_whole(
     with mock.patch.object(transcripts, "BATCH_EXCHANGES", 2):
         for share, finished in [*sorted(cuts), (1.0, True)]:
             claude.path.write_bytes(data[: int(share * len(data))])
-            asyncio.run(import_transcripts(pieces, pieces, [claude.transcript], finished=finished))
-        asyncio.run(import_transcripts(whole, whole, [claude.transcript], finished=True))
+            asyncio.run(import_transcripts(pieces.add_all, pieces, [claude.transcript], finished=finished))
+        asyncio.run(import_transcripts(whole.add_all, whole, [claude.transcript], finished=True))
     assert list(pieces.exchanges.values()) == list(whole.exchanges.values())
 
 
