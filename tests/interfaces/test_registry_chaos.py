@@ -177,7 +177,9 @@ def test_publishing_goes_on_where_it_was_killed(registry: Kiwi):
     there = listed(registry)
     assert before <= there < everything
     rows = registry.json("publish", "--all")["published"]
-    assert {row["ref"].split("@")[0] for row in rows if not row["already_published"]} == everything - there
+    new = {row["ref"].split("@")[0] for row in rows if not row["already_published"]}
+    # The server ends what it was doing for a client that is gone, also after it was asked what there is.
+    assert new <= everything - there and len(everything - there - new) <= 3
     assert listed(registry) == found(registry) == everything
 
 
