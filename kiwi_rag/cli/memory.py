@@ -316,12 +316,12 @@ async def forget(
     absent = [f"there is no exchange {one[:200]!r}" for one in await asyncio.to_thread(_missing, memory, ids)]
     if not count:
         raise NotFound(", ".join(absent[:LISTED]) or f"nothing in {memory.title} matches", hint=memory.command("list"))
+    _list_beginning(session, absent)
     if not yes:
         _confirm(session, memory, selection, count)
     forgotten = await memory.forget(selection)
     session.print_data({"forgotten": list(forgotten)}, [f"forgot {render.counted(len(forgotten), 'exchanges')}"])
     session.notify("their ids stay as tombstones: no import brings them back")
-    _list_beginning(session, absent)
     return PARTLY if absent else DONE
 
 

@@ -153,6 +153,7 @@ def test_what_is_not_there_is_named(filled: Kiwi) -> None:
     told = filled.run("memory", "list", "--session", "s9", "--thread", "t9").stderr
     assert "has nothing of session 's9' and thread 't9'; kiwi memory list" in told and "import" not in told
     assert filled.run("memory", "show", "s1", expect=1).stderr.endswith("→ kiwi memory list --session ID\n")
+    assert "there is no exchange 'nope'" in filled.run("memory", "forget", "e1", "nope", expect=2).stderr
     part = filled.run("memory", "forget", "e1", "nope", "--yes", expect=3)
     assert part.stdout == "forgot 1 exchange\n" and "there is no exchange 'nope'" in part.stderr
     for narrowed in (("--matching", "herons"), ("--session", "s9")):

@@ -47,6 +47,10 @@ def test_an_admin_reads_searches_and_exports(admin: httpx.Client) -> None:
     assert HERONS.items() <= one.items()
     assert admin.get(f"{ROOT}/exchanges", params={"id": "e2", "limit": 1}).json()["exchanges"][0]["id"] == "e2"
     assert admin.get(f"{ROOT}/search", params={"query": "herons", "n_results": 1}).json()["hits"][0]["id"] == "e1"
+    for given in ({"params": {"ids": ["e2", "e1"]}}, {"params": [("ids", "e2"), ("ids", "e1")]}):
+        assert [hit["id"] for hit in admin.get(f"{ROOT}/search", **given).json()["hits"]] == ["e2", "e1"]
+    (hit,) = admin.post(f"{ROOT}/search", json={"query": "herons", "n_results": 1}).json()["hits"]
+    assert HERONS["user_message"] in hit["text"] and HERONS["assistant_message"] in hit["text"]
     context = admin.post(f"{ROOT}/context", json={"query": "when was the quay built", "max_tokens": 40}).json()
     assert context["excerpts"][0]["exchange_ids"] == ["e2"] and context["tokens"] <= 40
     exported = admin.get(f"{ROOT}/export")
