@@ -38,7 +38,10 @@ OWN = [
     "which severity pages somebody at night", "what is the error budget", "how is a consumer's lag drained",
     "what does a flag cost when it is kept too long", "how are services named", "what belongs in a postmortem",
 ]  # fmt: skip
-QUESTIONS = [*(json.loads(line)["query"] for line in (ROOT / "examples/acme/queries.jsonl").open()), *OWN]
+QUESTIONS = [
+    *(json.loads(line)["query"] for line in (ROOT / "examples/acme/queries.jsonl").read_text().splitlines()),
+    *OWN,
+]
 
 
 @pytest.fixture(scope="module")
