@@ -158,9 +158,7 @@ class Memory(DocumentIndex):
         """Return the canonical JSON of the exchange at a path; `FileNotFoundError` when there is none."""
         return self.table.get(path)[0]
 
-    async def writer(
-        self, *args: Any, catch_up: bool = True, callbacks: Callbacks | None = None, **options: Any
-    ) -> IngestContext:
+    async def writer(self, *args: Any, catch_up: bool = True, **options: Any) -> IngestContext:
         """Return what writes to the index, as `DocumentIndex.writer` does, and finish what a killed process left.
 
         Without `catch_up`, what is stored and not indexed is left to the caller.
@@ -170,7 +168,7 @@ class Memory(DocumentIndex):
             folder = self._app.index_folder(self._folder, *self._below)
             await asyncio.to_thread(make_private, folder)  # it has digests of what was said
             if catch_up:
-                await self._catch_up(self._writer, callbacks)
+                await self._catch_up(self._writer)
         return self._writer
 
     async def update(self, *args: Any, **options: Any) -> SyncReport:
@@ -191,17 +189,21 @@ class Memory(DocumentIndex):
             if gone := [ref for ref in await local.digests() if ref.item_id not in stored]:
                 await self._erase(gone)
 
-    async def _catch_up(self, writer: IngestContext, callbacks: Callbacks | None = None) -> None:
+    async def _catch_up(self, writer: IngestContext) -> None:
         """Forget what has to be, and index what is stored and not indexed.
 
         Another process was killed meanwhile, or could not write to the index. With another model everything would have
         to be embedded again, which takes a command of its own.
         """
+        await self._forget_due()
+        if await self._is_of_model() and await self._is_behind():
+            await self.update(writer)
+        self._checked_at = time.monotonic()
+
+    async def _forget_due(self) -> None:
+        """Finish what a killed process began to forget, and forget what is too old."""
         await self._finish_forgetting()
         await self.expire()
-        if await self._is_of_model() and await self._is_behind():
-            await self.update(writer, callbacks=callbacks)
-        self._checked_at = time.monotonic()
 
     async def _is_of_model(self) -> bool:
         """Whether a local index has the vectors of this model; a shared store answers for itself."""
@@ -256,9 +258,12 @@ class Memory(DocumentIndex):
         for exchange in exchanges:
             if exchange.id in refused:
                 self._reject(exchange, refused[exchange.id])
-        is_changed = Outcome.NEW in outcomes or Outcome.REPLACED in outcomes
-        writer = await self.writer(callbacks=callbacks) if is_changed else None
-        report = await self.update(writer, callbacks=callbacks) if writer else None
+        report = None
+        if Outcome.NEW in outcomes or Outcome.REPLACED in outcomes:
+            writer = await self.writer(catch_up=False)  # the update below indexes what was left before, too
+            await self._forget_due()
+            report = await self.update(writer, callbacks=callbacks)
+            self._checked_at = time.monotonic()
         return AddedExchanges(new, outcomes.count(Outcome.KNOWN), refused, cleaned, report)
 
     async def search(self, query: SearchQuery, hint: str = "") -> SearchReply:
@@ -270,7 +275,7 @@ class Memory(DocumentIndex):
             raise NotFound(f"{self.title} is empty", hint=hint)
         if time.monotonic() - self._checked_at > CHECK_SECONDS:
             with suppress(StoreError, EmbeddingError):  # what is indexed is searched, and the reply says so
-                await self._catch_up(await self.writer())
+                await self._catch_up(await self.writer(catch_up=False))
             if not await self._is_of_model():
                 raise FingerprintMismatch(f"{self.title} was indexed with another model", hint=self.index_command)
         if query.filters.since and query.filters.ids is None and not self.is_shared:
