@@ -241,17 +241,21 @@ def find_project(start: Path, home: Path) -> Path | None:
 def named_project(folder: Path) -> Path:
     """Return the ``.ai`` folder of a project that the user names; `ConfigError` where it is a link to another one."""
     named = (folder / PROJECT_FOLDER).absolute()
-    if named.is_symlink() and not named.resolve().is_relative_to(named.parent.resolve()):
+    if named.is_symlink() and _leads_out(named):
         raise ConfigError(
             f"{named} is a link out of {folder}", hint=f"name the project itself: {named.resolve().parent}"
         )
     return named
 
 
+def _leads_out(folder: Path) -> bool:
+    """Whether a folder is a link out of its parent."""
+    return not folder.resolve().is_relative_to(folder.parent.resolve())
+
+
 def _is_owned(candidate: Path, owners: set[int]) -> bool:
     try:
-        leads_out = not candidate.resolve().is_relative_to(candidate.parent.resolve())
-        return not leads_out and {candidate.lstat().st_uid, candidate.stat().st_uid} <= owners
+        return not _leads_out(candidate) and {candidate.lstat().st_uid, candidate.stat().st_uid} <= owners
     except OSError:  # removed meanwhile
         return False
 
