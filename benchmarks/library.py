@@ -20,11 +20,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.documents import measure
 from benchmarks.place import MODELS_OF, Place
-from benchmarks.timing import timed
+from benchmarks.timing import named_percentiles, taken, timed
 from kiwi_rag.model import SearchQuery
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
@@ -77,30 +75,18 @@ async def one_store(
             seconds = asyncio.get_running_loop().time() - started
             await index.embed_missing(await index.writer())
             titles = await _titles(index, count)
-            searches = [await _taken(index.search(SearchQuery(title))) for title in titles]
-        read = [await _taken(get_docs(app, libraries, Resolution(library), title)) for title in titles[: count // 4]]
+            searches = [await taken(index.search(SearchQuery(title))) for title in titles]
+        read = [await taken(get_docs(app, libraries, Resolution(library), title)) for title in titles[: count // 4]]
         size = _size(place, scratch=folder) - before
         return {
             "seconds": round(seconds, 1), "passages_a_second": round(report.passages / seconds, 0),
-            "mb": round(size / 1e6, 1), **_percentiles("search", searches), **_percentiles("read", read),
+            "mb": round(size / 1e6, 1), **named_percentiles("search", searches), **named_percentiles("read", read),
         }  # fmt: skip
 
 
 async def _titles(index: DocumentIndex, count: int) -> list[str]:
     rows, _ = await list_documents(index.tier, SearchQuery("").filters)
     return [row["title"] for row in rows][:count]
-
-
-async def _taken(work: Any) -> float:
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    await work
-    return (loop.time() - started) * 1000
-
-
-def _percentiles(name: str, values: list[float]) -> dict[str, float]:
-    p50, p95 = np.percentile(values, [50, 95])
-    return {f"{name}_p50_ms": round(float(p50), 1), f"{name}_p95_ms": round(float(p95), 1)}
 
 
 def _size(place: Place, scratch: Path) -> int:

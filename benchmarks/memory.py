@@ -20,6 +20,7 @@ from zlib import crc32
 import numpy as np
 
 from benchmarks.data import TOPICS, clustered, texts
+from benchmarks.timing import named_percentiles, taken
 from kiwi_rag.embedding import EmbeddingProvider, Fingerprint
 from kiwi_rag.model import Exchange, Vector
 from kiwi_rag.services import Services
@@ -66,19 +67,6 @@ def resident() -> float:
     return round(pages * 4096 / 1e6)
 
 
-async def taken(work: Awaitable[Any]) -> float:
-    """Return the milliseconds that something takes."""
-    started = time.perf_counter()
-    await work
-    return (time.perf_counter() - started) * 1000
-
-
-def percentiles(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Return the median and the 95th percentile."""
-    p50, p95 = np.percentile(values, [50, 95])
-    return {f"{name}_p50_ms": round(float(p50), 1), f"{name}_p95_ms": round(float(p95), 1)}
-
-
 async def measure(folder: Path, count: int) -> dict[str, Any]:
     """Fill a memory, and use it."""
     app = Services.open({"HOME": str(folder), "KIWI_HOME": str(folder / "home")}, folder)
@@ -96,14 +84,14 @@ async def measure(folder: Path, count: int) -> dict[str, Any]:
         first = search_memory(memory, MemoryQuery(questions[0]), app.settings)
         found["first_search_ms"] = round(await taken(first))
         found["mb_before"] = resident()
-        found |= percentiles("search", [await taken(one) for one in searches()])
+        found |= named_percentiles("search", [await taken(one) for one in searches()])
         contexts = [get_context(memory, MemoryQuery(one), app.settings) for one in questions]
-        found |= percentiles("context", [await taken(one) for one in contexts])
+        found |= named_percentiles("context", [await taken(one) for one in contexts])
         adds, after = [], []
         for one, question in zip(exchanges(count, ADDED, "now"), questions, strict=False):
             adds.append(await taken(memory.add(one)))
             after.append(await taken(search_memory(memory, MemoryQuery(question), app.settings)))
-        found |= percentiles("add", adds) | percentiles("search_after_add", after)
+        found |= named_percentiles("add", adds) | named_percentiles("search_after_add", after)
         found["mb_after"] = resident()
         found["forget_s"] = round(await taken(memory.forget(Selection(ids=(f"e{count}",)))) / 1000, 1)
     return found
@@ -116,7 +104,7 @@ async def encoding() -> dict[str, float]:
         embed = app.embed.uncached
         await embed.documents(["warm"])
         pairs = [[one.user_message, one.assistant_message] for one in exchanges(0, ADDED)]
-        return percentiles("encode", [await taken(embed.documents(pair)) for pair in pairs])
+        return named_percentiles("encode", [await taken(embed.documents(pair)) for pair in pairs])
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -30,6 +30,18 @@ def spread(values: Sequence[float], digits: int = 3) -> Spread:
 def p95(values: Sequence[float]) -> float:
     """Return the 95th percentile, never above the greatest; of a single value that value."""
     return statistics.quantiles(values, n=20, method="inclusive")[18] if len(values) > 1 else values[0]
+
+
+async def taken(work: Awaitable[object]) -> float:
+    """Return the milliseconds that something takes."""
+    begun = time.perf_counter()
+    await work
+    return (time.perf_counter() - begun) * 1000
+
+
+def named_percentiles(name: str, milliseconds: Sequence[float]) -> dict[str, float]:
+    """Return p50 and p95 under names that begin with `name`."""
+    return {f"{name}_{which}_ms": value for which, value in percentiles(milliseconds, 1).items()}
 
 
 def percentiles(values: Sequence[float], digits: int = 2) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import WAIT_SECONDS, WriterLock
+from tests.disks import small_disk
 from tests.interfaces.conftest import PATIENCE, Kiwi, note
 
 HOLDER = """
@@ -83,13 +83,8 @@ def test_reading_while_a_real_index_run_writes(ready: Kiwi):
     assert len(ready.json("search", "which pump feeds the basin", "--limit", "50")["hits"]) == 30
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a small file system can be mounted by root only")
 def test_a_full_disk_is_told_and_nothing_is_half_written(ready: Kiwi):
-    vectors = ready.cwd / ".ai/vectors"
-    vectors.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(vectors)], check=False).returncode:
-        pytest.skip("this machine does not let root mount a tmpfs")
-    try:
+    with small_disk(ready.cwd / ".ai/vectors", "400k") as vectors:
         for number in range(40):
             long = " ".join(f"Basin {number} is fed by pump {n}." for n in range(120))
             ready.write(f"knowledge/acme/n{number}.md", note(extra=long))
@@ -101,5 +96,3 @@ def test_a_full_disk_is_told_and_nothing_is_half_written(ready: Kiwi):
         ready.run("index")
         assert len(ready.json("list")) == 40
         assert ready.json("doctor", "--repair")["problems"] == []
-    finally:
-        subprocess.run(["umount", "-l", str(vectors)], check=True)

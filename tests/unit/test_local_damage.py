@@ -19,6 +19,7 @@ from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.stores.local import LocalVectorStore
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME
 from tests.conformance.items import admission, query, records
+from tests.disks import small_disk
 from tests.examples import KILLS
 
 EVERYTHING = Filters()
@@ -161,16 +162,9 @@ async def test_without_chroma_searches_are_exact_and_the_status_names_the_packag
     await store.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="mounting a small tmpfs needs root")
 async def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=False).returncode:
-        pytest.skip("this machine does not let root mount")
-    try:
+    with small_disk(tmp_path / "disk", "1m") as disk:
         await _fill_the_disk(disk)
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 async def _fill_the_disk(disk: Path) -> None:

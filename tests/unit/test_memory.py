@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import sqlite3
 import stat
 import subprocess
@@ -43,6 +41,7 @@ from kiwi_rag.sources.memory.exchanges import ExchangeTable, Outcome, Selection,
 from kiwi_rag.storage import sqlite
 from kiwi_rag.usecases.memory import MemoryQuery, get_context, search_memory
 from kiwi_rag.wordpieces import embedded_text
+from tests.disks import small_disk
 from tests.examples import KILLS, size
 from tests.memories import START, exchange, files_with, opened_memory, settings_of
 from tests.qdrant_server import QdrantServer
@@ -710,16 +709,9 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> Non
         assert files_with(tmp_path, *(f"topic{name.partition('-')[2]}\n" for name in forgotten)) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="mounting a small tmpfs needs root")
 async def test_a_full_disk_leaves_nothing_half_stored_or_half_forgotten(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False).returncode:
-        pytest.skip("this machine does not let root mount")
-    try:
+    with small_disk(tmp_path / "disk", "2m") as disk:
         await _fill_the_disk(disk)
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 async def _fill_the_disk(disk: Path) -> None:
