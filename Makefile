@@ -2,7 +2,7 @@
 #   make demo    keys, sign, index, publish, search all three tiers, on real items
 #   make test    every test            make check   format, lint, types, import contracts
 #   make test-fast                     quick unit tests and properties, meant for under a minute
-#   make bench   figures side by side  make soak    long runs: kill -9 fifty times, properties with many examples
+#   make bench   figures side by side  make soak    kills, full disks, attacks, races, properties with many examples, in one table
 #   make bench-1m                      the registry's search from 10,000 to 1,000,000 passages, meant for under 40 minutes
 #   make test-browser                  every page in Chromium, in all widths and colours
 #   make screenshots                   renew the pictures in docs/images
@@ -60,14 +60,7 @@ structure: $(VENV)/dev
 	$(BIN)/python -m benchmarks.structure
 
 soak: $(VENV)/test
-	KIWI_KILLS=50 $(BIN)/python -m pytest tests/interfaces/test_kill.py tests/interfaces/test_workspace_kill.py
-	KIWI_KILLS=50 $(BIN)/python -m pytest tests/unit -k kill_9
-	KIWI_SIZES=full $(BIN)/python -m pytest $$(grep -rl --include='*.py' 'tests.examples import.*size' tests)
-	KIWI_EXAMPLES=100 $(BIN)/python -m pytest tests/properties tests/sql/test_canonical.py
-	KIWI_EXAMPLES=1 $(BIN)/python -m pytest $$(grep -rl --include='*.py' 'from hypothesis import' tests/unit tests/sql)
-	KIWI_EXAMPLES=20 $(BIN)/python -m pytest tests/interfaces/test_mcp_start.py
-	KIWI_KILLS=50 $(BIN)/python -m pytest tests/sql/test_chaos.py
-	KIWI_RACES=1000 $(BIN)/python -m pytest tests/sql/test_revoke_race.py tests/sql/test_lock_order.py
+	$(BIN)/python -m benchmarks.soak
 
 supabase-migrations: $(VENV)/dev
 	$(BIN)/python supabase/generate.py
