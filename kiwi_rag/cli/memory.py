@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -120,16 +118,11 @@ def _read_text(path: Path) -> str:
 
 
 def _read_json(file: BinaryIO) -> dict[str, Any]:
+    from kiwi_rag.usecases.memory import parse_given
+
     if file.isatty():
         raise UsageError("there is no exchange to add", hint="kiwi memory add --help")
-    data = file.read(_MAX_INPUT + 1)
-    if len(data) > _MAX_INPUT:
-        raise UsageError(f"the exchange is over {_MAX_INPUT >> 20} MB", hint="an exchange has up to 1 MiB")
-    try:
-        return dict(json.loads(data))
-    except (ValueError, TypeError, RecursionError) as error:
-        message = f"the exchange is not a JSON object: {str(error)[:200]}"
-        raise UsageError(message, hint="kiwi memory add --help") from error
+    return parse_given(file.read(_MAX_INPUT + 1), _MAX_INPUT)
 
 
 _IMPORT_EXAMPLES = """\b
@@ -349,10 +342,10 @@ def _list_beginning(session: Session, lines: Sequence[str], count: int = 0) -> N
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True), default="-")
 async def export(session: Session, _app: Services, memory: Memory, file: Path) -> None:
     """Write all exchanges as lines of JSON, the oldest first, to FILE, mode 0600, or to stdout. `import` reads them."""
-    from kiwi_rag.usecases.memory import export_lines
+    from kiwi_rag.usecases.memory import export_lines, export_to
 
     if str(file) != "-":
-        count = _export_to(file, memory)
+        count = export_to(file, memory)
         session.notify(f"wrote {render.counted(count, 'exchanges')} to {file}")
     else:
         count = 0
@@ -360,20 +353,6 @@ async def export(session: Session, _app: Services, memory: Memory, file: Path) -
             session.print(line.decode().rstrip("\n"))
             count += 1
     session.notify("" if count else f"{memory.title} is empty")
-
-
-def _export_to(file: Path, memory: Memory) -> int:
-    """Write an export to a file, and return how many exchanges it has."""
-    from kiwi_rag.storage.atomic import atomic_file
-    from kiwi_rag.usecases.memory import export_lines
-
-    if not file.parent.is_dir():
-        raise SourceUnreadable(f"there is no folder {file.parent}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
-    try:
-        with atomic_file(file) as written:
-            return sum(1 for line in export_lines(memory) if written.write(line))
-    except OSError as error:
-        raise SourceUnreadable(f"cannot write {file}: {error.strerror}") from error
 
 
 @memory.command(epilog="Example: kiwi memory reindex --rebuild")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shlex
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kiwi_rag.config import Settings
-from kiwi_rag.errors import UsageError
+from kiwi_rag.errors import SourceUnreadable, UsageError
 from kiwi_rag.model import Exchange, Filters, SearchQuery, SearchReply
 from kiwi_rag.model.exchanges import mark_recalled, path_pattern
 from kiwi_rag.render.memory import QUESTION_LENGTH, beginning, recollections_json
@@ -23,6 +25,7 @@ from kiwi_rag.search.exchanges import above_floor
 from kiwi_rag.services import Services
 from kiwi_rag.services.memory import AddedExchange, Memory, Recollection
 from kiwi_rag.sources.memory.exchanges import Selection, SessionSummary
+from kiwi_rag.storage.atomic import atomic_file
 from kiwi_rag.usecases.status import size_of
 
 MAX_TOKENS = 2000
@@ -299,6 +302,23 @@ def new_exchange(given: Mapping[str, Any]) -> Exchange:
     return Exchange.of({"id": str(uuid.uuid4()), "assistant_message": "", "timestamp": now, **given})
 
 
+def parse_given(data: bytes, limit: int) -> dict[str, Any]:
+    """Parse the JSON object of an exchange.
+
+    Raises
+    ------
+    UsageError
+        When it has over `limit` bytes, or is no JSON object.
+    """
+    if len(data) > limit:
+        raise UsageError(f"the exchange is over {limit >> 20} MB", hint="an exchange has up to 1 MiB")
+    try:
+        return dict(json.loads(data))
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"the exchange is not a JSON object: {str(error)[:200]}"
+        raise UsageError(message, hint="kiwi memory add --help") from error
+
+
 def added_json(added: AddedExchange) -> dict[str, Any]:
     """Return what became of an exchange, JSON-ready: ``redacted`` has what was taken out, but not its text."""
     redacted = [finding.as_dict() for finding in added.findings]
@@ -317,6 +337,23 @@ def export_lines(memory: Memory) -> Iterator[bytes]:
     for path in memory.table.paths(Selection()):
         with suppress(FileNotFoundError):  # forgotten meanwhile
             yield memory.table.get(path)[0] + b"\n"
+
+
+def export_to(file: Path, memory: Memory) -> int:
+    """Write an export to a file, mode 0600, and return how many exchanges it has.
+
+    Raises
+    ------
+    SourceUnreadable
+        When there is no such folder, or the file cannot be written.
+    """
+    if not file.parent.is_dir():
+        raise SourceUnreadable(f"there is no folder {file.parent}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
+    try:
+        with atomic_file(file) as written:
+            return sum(1 for line in export_lines(memory) if written.write(line))
+    except OSError as error:
+        raise SourceUnreadable(f"cannot write {file}: {error.strerror}") from error
 
 
 async def collect_memory_stats(memory: Memory, settings: Settings) -> dict[str, Any]:
