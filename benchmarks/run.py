@@ -44,6 +44,9 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
 }
 """Scripts beside this one, in the order in which they run, with their arguments; RESULTS.md says how long each took."""
 
+MILLION = ("million", "million_local")
+"""What `make bench-1m` measures, in files of its own."""
+
 
 def script(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
     """Run a script; return what it printed, or how it failed, and the seconds that it took."""
@@ -66,9 +69,9 @@ def measure(names: list[str]) -> dict[str, Any]:
     for name in names or SCRIPTS:
         print(f"{name} …", file=sys.stderr, flush=True)
         results[name] = script(name, SCRIPTS[name])
-    million = HERE / "million.json"
-    if million.is_file():
-        results["million"] = json.loads(million.read_text())
+    for name in MILLION:
+        if (file := HERE / f"{name}.json").is_file():
+            results[name] = json.loads(file.read_text())
     return results
 
 
@@ -83,7 +86,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         "",
         *table(results),
     ]
-    for name in SCRIPTS:
+    for name in (*SCRIPTS, "million_local"):
         if name in results:
             lines += ["", f"## {name}", *_figures(name, results[name])]
     seconds = {name: found["script_seconds"] for name, found in results.items() if "script_seconds" in _mapping(found)}
@@ -113,7 +116,7 @@ def main() -> None:
     if names:
         print("\n".join(table(results)))
         return
-    kept = {name: value for name, value in results.items() if name != "million"}
+    kept = {name: value for name, value in results.items() if name not in MILLION}
     (HERE / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
     (HERE / "RESULTS.md").write_text(markdown(results))
     print((HERE / "RESULTS.md").read_text())
