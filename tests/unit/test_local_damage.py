@@ -137,6 +137,31 @@ async def test_a_damaged_chroma_folder_is_rebuilt(tmp_path: Path, damage) -> Non
     await store.close()
 
 
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_chroma_that_lost_passages_is_not_used_and_one_with_others_is_found_by_the_check(
+    tmp_path: Path, lost: int
+) -> None:
+    import chromadb
+    from chromadb.config import Settings
+
+    store = await filled(tmp_path, exact_limit=0)
+    await store.close()
+    client = chromadb.PersistentClient(str(store.folder / CHROMA_NAME), Settings(anonymized_telemetry=False))
+    collection = client.get_collection("items", embedding_function=None)
+    collection.delete(ids=["1", "2"][:lost])
+    if lost == 1:  # as many as there should be
+        collection.add(ids=["99"], embeddings=collection.get(ids=["2"], include=["embeddings"])["embeddings"])
+    client.close()
+    asked = query("zzz", CollectionStatistics(), seed=3, depth=5)
+    found = await store.search(asked)
+    assert lost == 1 or (found.plan, len(found.items)) == ("exact", 5)
+    assert len(await store.check()) == 1
+    assert await store.repair() == ["rebuilt the Chroma index from the catalog's vectors"]
+    assert await store.check() == ()
+    assert ((found := await store.search(asked)).plan, len(found.items)) == ("chroma", 5)
+    await store.close()
+
+
 async def test_repair_rebuilds_chroma_alone(tmp_path: Path) -> None:
     store = await filled(tmp_path, exact_limit=0)
     shutil.rmtree(store.folder / CHROMA_NAME)
