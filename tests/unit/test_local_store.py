@@ -20,8 +20,10 @@ from kiwi_rag.errors import FingerprintMismatch, StoreBusy, StoreCorrupt, StoreE
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import CollectionStatistics, Filters
 from kiwi_rag.model.refs import ItemRef, ItemType
-from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.storage.sqlite import transaction
+from kiwi_rag.stores.local import LocalVectorStore, catalog
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, CHROMA_NAME, find_old_catalog
+from kiwi_rag.stores.local.session import CREATE_POSTINGS
 from kiwi_rag.validation.audit import AuditEvent
 from tests.conformance.items import admission, query, records
 from tests.shared import ROOT, extract
@@ -206,7 +208,8 @@ async def test_a_reader_sees_what_another_store_wrote(tmp_path: Path) -> None:
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from kiwi_rag.stores.local import LocalVectorStore
+from kiwi_rag.storage.sqlite import transaction
+from kiwi_rag.stores.local import LocalVectorStore, catalog
 async def hold():
     async with LocalVectorStore(Path(sys.argv[1]), "owner").writing():
         print("held", flush=True)
@@ -340,3 +343,22 @@ async def test_the_holder_note_is_gone_after_writing(tmp_path: Path) -> None:
         assert note["pid"] == os.getpid()
     assert not (store.folder / "writer.json").exists()
     await store.close()
+
+
+def test_merging_the_postings_many_times_leaves_few_levels() -> None:
+    # SQLite 3.40 adds a level with each `optimize`, and cannot read an index of over 2,000.
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for statement in CREATE_POSTINGS:
+        connection.execute(statement)
+    for number in range(250):
+        with transaction(connection):
+            connection.execute(catalog.INSERT_POSTING, (number, f"alpha t{number}"))
+        with transaction(connection):
+            connection.execute(catalog.INSERT_POSTING, (10_000, "gone"))
+            connection.execute("DELETE FROM postings WHERE rowid = 10000")
+            catalog.merge_postings(connection)
+    levels = connection.execute("SELECT substr(block, 5, 1) FROM postings_data WHERE id = 10").fetchone()[0][0]
+    assert 0 < levels < 100
+    assert connection.execute("SELECT count(*) FROM postings WHERE postings MATCH 'alpha'").fetchone() == (250,)
+    connection.execute("INSERT INTO postings (postings) VALUES ('integrity-check')")
+    connection.close()

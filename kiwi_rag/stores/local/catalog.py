@@ -34,8 +34,10 @@ SELECT i.item_key FROM items i WHERE
     AND (:tag_count = 0 OR :tag_count = (
         SELECT count(*) FROM tags t WHERE t.item_key = i.item_key AND t.tag IN (SELECT value FROM json_each(:tags))))
 """
-MERGE_POSTINGS = "INSERT INTO postings (postings) VALUES ('optimize')"
-"""FTS5 marks what is deleted, and drops it when it merges its segments."""
+# FTS5 keeps the structure of its index in row 10: a cookie of four bytes, then the number of levels as a varint
+# (sqlite.org, ext/fts5/fts5_index.c). Each ``optimize`` of SQLite before 3.44 adds a level, and none can be read that
+# has over 2,000; later ones stop at 64.
+_HAS_MANY_LEVELS = "SELECT substr(block, 5, 1) >= x'60' FROM postings_data WHERE id = 10"
 INSERT_POSTING = "INSERT INTO postings (rowid, terms) VALUES (?, ?)"
 REBUILD = "index again with one model: kiwi index --rebuild"
 _SELECT = "SELECT i.*, (SELECT count(*) FROM passages p WHERE p.item_key = i.item_key) AS passages FROM items i WHERE"
@@ -200,6 +202,12 @@ def remove_items(connection: Connection, refs: Iterable[ItemRef]) -> None:
     """Remove items of any version, as `remove_item` does."""
     rows = (connection.execute(_GET, ref.key).fetchone() for ref in refs)
     remove_keys(connection, [row["item_key"] for row in rows if row is not None])
+
+
+def merge_postings(connection: Connection) -> None:
+    """Merge the segments of the postings: FTS5 only marks what is deleted, and drops it then."""
+    has_many_levels = connection.execute(_HAS_MANY_LEVELS).fetchone()[0]
+    connection.execute("INSERT INTO postings (postings) VALUES (?)", ("rebuild" if has_many_levels else "optimize",))
 
 
 def remove_keys(connection: Connection, item_keys: Sequence[int]) -> None:

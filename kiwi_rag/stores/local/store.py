@@ -271,7 +271,7 @@ class LocalVectorStore:
         with self._lock:
             with self._writing() as connection:
                 catalog.remove_items(connection, refs)
-                connection.execute(catalog.MERGE_POSTINGS)
+                catalog.merge_postings(connection)
             with self._session.borrow("write") as connection:
                 if self._chroma_for(connection):
                     self._rebuild_chroma(connection)
