@@ -351,14 +351,13 @@ def test_merging_the_postings_many_times_leaves_few_levels() -> None:
     for statement in CREATE_POSTINGS:
         connection.execute(statement)
     for number in range(250):
+        for rowid in range(3 * number, 3 * number + 3):
+            connection.execute(catalog.INSERT_POSTING, (rowid, f"alpha t{rowid}"))
         with transaction(connection):
-            connection.execute(catalog.INSERT_POSTING, (number, f"alpha t{number}"))
-        with transaction(connection):
-            connection.execute(catalog.INSERT_POSTING, (10_000, "gone"))
-            connection.execute("DELETE FROM postings WHERE rowid = 10000")
+            connection.execute("DELETE FROM postings WHERE rowid = ?", (3 * number,))
             catalog.merge_postings(connection)
     levels = connection.execute("SELECT substr(block, 5, 1) FROM postings_data WHERE id = 10").fetchone()[0][0]
     assert 0 < levels < 100
-    assert connection.execute("SELECT count(*) FROM postings WHERE postings MATCH 'alpha'").fetchone() == (250,)
+    assert connection.execute("SELECT count(*) FROM postings WHERE postings MATCH 'alpha'").fetchone() == (500,)
     connection.execute("INSERT INTO postings (postings) VALUES ('integrity-check')")
     connection.close()
