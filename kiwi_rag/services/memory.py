@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
 CHECK_SECONDS = 60.0
 """After so many seconds a search looks again for exchanges that are stored and not indexed."""
-EXACT_LIMIT = 500_000
-"""Up to so many passages a search is a matrix product: forgetting rewrites Chroma's files whole."""
 _SET_ASIDE = re.compile(r"\.(?:corrupt|foreign|damaged)-\d+(?:-wal|-shm)?$")
 _REFUSALS = {
     Outcome.FORGOTTEN: ("exchange.forgotten", "it was forgotten, and is not stored again"),
@@ -97,7 +96,8 @@ class Memory(DocumentIndex):
     """
 
     kind = policy = MEMORY
-    local_options: Mapping[str, Any] = MappingProxyType({"exact_limit": EXACT_LIMIT, "audit_digests": False})
+    # Without Chroma, which writes memory that it did not set to its files: what was forgotten may be in it.
+    local_options: Mapping[str, Any] = MappingProxyType({"exact_limit": sys.maxsize, "audit_digests": False})
 
     def __init__(
         self, app: Services, *, of_user: bool = False, folder: str = MEMORY, embed: EmbeddingProvider | None = None

@@ -282,6 +282,21 @@ async def test_a_foreign_chroma_folder_is_rebuilt_unopened(tmp_path: Path) -> No
     await store.close()
 
 
+async def test_erasing_removes_chroma_and_the_next_run_makes_it(tmp_path: Path) -> None:
+    store = opened(tmp_path, exact_limit=0)
+    await fill(store, 6)
+    asked = query("zzz", CollectionStatistics(), seed=3, depth=1)
+    assert (await store.search(asked)).plan == "chroma"
+    await store.erase([ItemRef(ItemType.DIRECTIVE, "acme/item-1")])
+    assert not (store.folder / CHROMA_NAME).exists()
+    assert (await store.search(asked)).plan == "exact"
+    async with store.writing():
+        pass
+    assert (await store.search(asked)).plan == "chroma"
+    assert await store.check() == ()
+    await store.close()
+
+
 async def test_chroma_follows_deletions(tmp_path: Path) -> None:
     store = opened(tmp_path, exact_limit=0)
     await fill(store, 6)

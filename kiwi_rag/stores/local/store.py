@@ -142,12 +142,14 @@ class LocalVectorStore:
     async def erase(self, refs: Sequence[ItemRef]) -> None:
         """Remove documents and leave no byte of them on the disk: of texts, words and vectors.
 
+        Chroma's index is removed; a store that has one makes it anew at the end of the next run that writes.
+
         Raises
         ------
         StoreBusy
             When another process writes, or reads for half a minute.
         StoreError
-            When Chroma cannot be rebuilt, or the catalog cannot be written. It may be repeated.
+            When the catalog cannot be written. It may be repeated.
         """
         await asyncio.to_thread(self._erase, refs)
 
@@ -273,10 +275,7 @@ class LocalVectorStore:
                 catalog.remove_items(connection, refs)
                 catalog.merge_postings(connection)
             with self._session.borrow("write") as connection:
-                if self._chroma_for(connection):
-                    self._rebuild_chroma(connection)
-                else:
-                    self._chroma.remove()
+                self._chroma.remove()
                 truncate_log(connection, self._session.path)
 
     def _update_chroma(self) -> None:
