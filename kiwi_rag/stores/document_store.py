@@ -335,7 +335,8 @@ class DocumentStore(ABC, Generic[ConnectionT]):
             with self._refusing(point, refused):
                 generation = payload.read_head(point.payload, own[0].path if own else "").generation
                 own = [one for one in own if one.generation == generation]
-                candidates += payload.read_candidates(point.payload, own)
+                # Nothing is left of a document that was deleted or replaced meanwhile.
+                candidates += payload.read_candidates(point.payload, own) if own else []
             judged |= {one.generation for one in own}
         return candidates, frozenset(one.generation for one in found) - judged
 

@@ -111,6 +111,20 @@ class Yielding(LocalQdrant):
         return await super().call(method, *arguments, **options)
 
 
+async def test_a_search_that_meets_a_deletion_finds_nothing_and_refuses_nothing() -> None:
+    connection = LocalQdrant()
+    store = QdrantVectorStore(connection, "shared")
+    await store.put([batch(OLD)])
+
+    class DeletesFirst(QdrantVectorStore):
+        async def _retrieve(self, ids: Any) -> Any:
+            await store.delete(REF)  # between the legs and the heads
+            return await super()._retrieve(ids)
+
+    found = await DeletesFirst(connection, "shared").search(query("zebra", CollectionStatistics(3, 6, {"zebra": 3})))
+    assert (found.items, found.refused) == ((), ())
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2])  # two passages, the second with the head
 async def test_a_writer_that_breaks_off_leaves_the_old_or_the_new_and_the_next_one_sweeps(
