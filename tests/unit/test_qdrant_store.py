@@ -111,17 +111,21 @@ class Yielding(LocalQdrant):
         return await super().call(method, *arguments, **options)
 
 
-async def test_a_search_that_meets_a_deletion_finds_nothing_and_refuses_nothing() -> None:
+async def test_a_search_that_meets_a_deletion_in_every_round_refuses_nothing() -> None:
     connection = LocalQdrant()
     store = QdrantVectorStore(connection, "shared")
     await store.put([batch(OLD)])
 
-    class DeletesFirst(QdrantVectorStore):
+    class Disturbed(QdrantVectorStore):
+        async def _search_legs(self, *arguments: Any) -> Any:
+            await store.put([batch(OLD)])
+            return await super()._search_legs(*arguments)
+
         async def _retrieve(self, ids: Any) -> Any:
             await store.delete(REF)  # between the legs and the heads
             return await super()._retrieve(ids)
 
-    found = await DeletesFirst(connection, "shared").search(query("zebra", CollectionStatistics(3, 6, {"zebra": 3})))
+    found = await Disturbed(connection, "shared").search(query("zebra", CollectionStatistics(3, 6, {"zebra": 3})))
     assert (found.items, found.refused) == ((), ())
 
 
