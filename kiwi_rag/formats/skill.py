@@ -76,6 +76,9 @@ def _inner(raw: Mapping[str, Any], found: FindingList) -> Mapping[str, Any]:
         found.warn("metadata.unknown-key", f"the format of skills has no key {key[:40]!r}", 1, hint)
     inner = raw.get("metadata") or {}
     if isinstance(inner, dict):
+        for key in sorted(key for key, value in inner.items() if isinstance(value, dict)):
+            message = f"the value of {key[:40]!r} below 'metadata' is not a text; other tools may refuse it"
+            found.warn("metadata.nested", message, 1, "write it as one line of text")
         return inner
     found.add("metadata.type", "'metadata' is not a map of names to texts", 0, "write it as 'name: text' lines")
     return {}

@@ -28,12 +28,12 @@ from kiwi_rag.validation.page import Unseen
 
 # What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
 MARKDOWN = ("markdown", "adr", "mdx")
-# Source code: "<!--" in it is part of a string, which its reader sees.
+# Source code, schemas included: nothing renders it, so its reader sees its comments, and "<!--" in a string.
 _CODE = frozenset({
     *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
     *(".kts", ".scala", ".rb", ".php", ".pl", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".swift", ".lua", ".r", ".dart"),
     *(".groovy", ".gradle", ".css", ".scss", ".less", ".proto", ".tf", ".ex", ".exs", ".clj", ".hs", ".ml", ".m"),
-    *(".java", ".py", ".pyi", ".pyw"),
+    *(".java", ".py", ".pyi", ".pyw", ".xsd", ".dtd"),
 })  # fmt: skip
 MAX_SPANS = 2_000
 """Hidden places in a text that are listed one by one; all text after them is one more."""

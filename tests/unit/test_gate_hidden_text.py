@@ -195,6 +195,7 @@ KEPT = {
     "note": "<!-- TODO: remove this once the API is stable, and run the examples again -->",
     "generated": "<!-- This file is automatically added by a template. Do not edit. -->",
     "changes": "<!-- YAML\nadded: v1.0.0\nchanges:\n  - description: You can call it with a token now.\n-->",
+    "words that begin like another": "<!-- These elements might include the attributes Ignorable and Qualified. -->",
     "table of contents": "<!-- update the table of contents by running `npx toc README.md` -->",
     "alternative text": "![Run Experiment dialog with the target agent and one scorer selected](a.png)",
     "title": '<a href="a" title="Download and install the latest version">seen</a>',
