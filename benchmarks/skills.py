@@ -2,8 +2,9 @@
 
 Run: ``python -m benchmarks.skills`` (`make real-skills`). Each skill of `skills_fetch` stands in
 ``skills/<package>/<name>/`` below a folder of items and takes steps 0 to 6, as in ``kiwi validate``; ``skills-ref``
-reads the same folder. Writes ``SKILLS.md``. With ``--sheet``, prints the places to judge instead: `JUDGED` findings
-drawn from a seed, at most `EACH` of a code, with the lines around each and without what Kiwi said.
+reads the same folder. Writes ``SKILLS.md``. With ``--sheet``, prints the places to judge instead: `JUDGED` drawn
+from a seed, at most `EACH` of a code, with the lines around each and without what Kiwi said. A place is a line of a
+file; the first line of ``SKILL.md`` also stands for what its front matter does not say.
 ``skills_judged.json`` has two judgements of each, made one after the other without a look at the first, and one of
 every refusal for hidden instructions or credentials.
 """
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import skills_ref
 
@@ -90,28 +91,47 @@ def _reference(folder: Path) -> list[str]:
         return ["SKILL.md is not UTF-8"]
 
 
-def drawn(of: Iterable[Outcome]) -> list[tuple[Outcome, Finding]]:
-    """Return `JUDGED` findings, each of another code or skill, at most `EACH` of a code."""
-    pool = [(outcome, finding) for outcome in of for _, finding in sorted(outcome.first().items())]
+class Place(NamedTuple):
+    """A line of a file of a skill of which the gate found something; the first of its errors, or of its warnings."""
+
+    outcome: Outcome
+    file: str
+    line: int
+    finding: Finding
+
+
+def drawn(of: Iterable[Outcome]) -> list[Place]:
+    """Return `JUDGED` places, the first of each code of a skill, at most `EACH` of a code."""
+    pool = [place for outcome in of for place in _places(outcome)]
     Random(SEED).shuffle(pool)
     taken: Counter[str] = Counter()
     kept = []
-    for outcome, finding in pool:
-        taken[finding.code] += 1
-        if taken[finding.code] <= EACH:
-            kept.append((outcome, finding))
+    for place in pool:
+        taken[place.finding.code] += 1
+        if taken[place.finding.code] <= EACH:
+            kept.append(place)
     return kept[:JUDGED]
+
+
+def _places(outcome: Outcome) -> list[Place]:
+    found: dict[tuple[str, int], Place] = {}
+    first = outcome.first()
+    for finding in sorted(first.values(), key=lambda each: (not each.is_error, each.code)):
+        file, line = outcome.file_of(finding), max(1, finding.line)
+        found.setdefault((file, line), Place(outcome, file, line, finding))
+    return list(found.values())
 
 
 def sheet(of: Iterable[Outcome]) -> Iterator[str]:
     """Yield the places to judge, with the lines around them and without what Kiwi said."""
-    for number, (outcome, finding) in enumerate(drawn(of), start=1):
-        file = outcome.file_of(finding)
-        yield f"## {number}. {outcome.item_id}: {file}, line {finding.line}\n"
+    for number, (outcome, file, line, _) in enumerate(drawn(of), start=1):
+        yield f"## {number}. {outcome.item_id}: {file}, line {line}\n"
         path = _AI / "skills" / outcome.item_id / file
-        lines = path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else []
-        begin = max(0, finding.line - AROUND)
-        yield from (f"{n:5} {line[:160]}" for n, line in enumerate(lines[begin : finding.line + AROUND], begin + 1))
+        lines = (
+            path.read_bytes().decode(errors="replace").split("\n") if path.is_file() else [*map(str, path.iterdir())]
+        )
+        begin = max(0, line - AROUND)
+        yield from (f"{n:5} {text[:200]}" for n, text in enumerate(lines[begin : line + AROUND], begin + 1))
         yield ""
 
 
@@ -124,12 +144,12 @@ def judged(of: Sequence[Outcome]) -> tuple[list[dict[str, Any]], list[dict[str, 
         When one of a place that is drawn now is missing.
     """
     known = json.loads(JUDGEMENTS.read_text())
-    named = {(each["skill"], each["code"]): each for each in known["places"]}
+    named = {(each["skill"], each["file"], each["line"]): each for each in known["places"]}
     places = []
-    for outcome, finding in drawn(of):
-        if (key := (outcome.item_id, finding.code)) not in named:
-            raise SystemExit(f"{JUDGEMENTS.name} has no judgement of {' '.join(key)}: see --sheet")
-        places.append({**named[key], "kiwi": "refuse" if finding.is_error else "warn"})
+    for outcome, file, line, finding in drawn(of):
+        if not (judgement := named.get((outcome.item_id, file, line))):
+            raise SystemExit(f"{JUDGEMENTS.name} has no judgement of {outcome.item_id} {file}:{line}: see --sheet")
+        places.append({**judgement, "code": finding.code, "kiwi": "refuse" if finding.is_error else "warn"})
     looked = {(each["skill"], each["code"]): each for each in known["looked_at"]}
     refused = [(o.item_id, code) for o in of for code, f in o.first().items() if f.is_error]
     return places, [looked[key] for key in refused if key[1].startswith(_LOOKED_AT)]
@@ -139,14 +159,15 @@ def report(of: Sequence[Outcome]) -> Iterator[str]:
     """Yield the lines of the report."""
     verdicts = Counter(outcome.verdict for outcome in of)
     packages = len({outcome.package for outcome in of})
+    unversioned = sum(set(outcome.first()) == {"metadata.version-missing"} for outcome in of)
     yield from (
         "# Real skills",
         "",
         "What the gate says about skills that npm and PyPI packages ship, and whether skills-ref 0.1.1, the reference",
         "library of the format, agrees. Made by `make real-skills`; `tests/data/real_skills.txt` pins the packages.",
         "",
-        f"{len(of)} skills of {packages} packages: {verdicts['admit']} admitted without a finding,"
-        f" {verdicts['warn']} admitted with warnings, {verdicts['refuse']} refused.",
+        f"{len(of)} skills of {packages} packages: {verdicts['refuse']} refused, {verdicts['warn']} admitted with warnings",
+        f"({unversioned} with none but that no version is declared), {verdicts['admit']} without a finding.",
         "",
         *_by_code(of),
         "",
@@ -211,11 +232,12 @@ def _judgements(places: Sequence[dict[str, Any]], looked_at: Sequence[dict[str, 
     yield from (
         "## Judged",
         "",
-        f"{count} findings, drawn at random (seed {SEED}, at most {EACH} of a code), judged twice from the file and the",
-        "place alone: refuse, warn or admit. `skills_judged.json` has each with its reason.",
+        f"{count} places, drawn at random (seed {SEED}, at most {EACH} of a code) and judged twice from the file and",
+        "the place: refuse, warn or admit, by the specification and the rules of docs/items.md. One judge, who knows",
+        "the gate, made both passes. `skills_judged.json` has each with its reason, `--sheet` prints the places.",
         "",
-        f"Kiwi is right by the first judgement in {first} ({first / count:.1%}), by the second in {second}",
-        f"({second / count:.1%}), by both in {count - len(wrong)} ({1 - len(wrong) / count:.1%}).",
+        f"Kiwi is right by {first + second} of {2 * count} judgements ({(first + second) / count / 2:.1%}): by {first}",
+        f"of the first pass, {second} of the second, both in {count - len(wrong)}. The others:",
         "",
     )
     for each in wrong:
@@ -224,8 +246,8 @@ def _judgements(places: Sequence[dict[str, Any]], looked_at: Sequence[dict[str, 
     refused = {each["skill"] for each in looked_at if not each["right"]}
     yield from (
         "",
-        f"All {len(looked_at)} refusals for hidden instructions or credentials were looked at: {len(refused)} skills",
-        f"({len(refused) / total:.2%}) are refused wrongly.",
+        f"Each refusal for hidden instructions or credentials was looked at: of {total} skills, {len(refused)}",
+        f"({len(refused) / total:.1%}) are refused wrongly.",
         "",
     )
     for each in looked_at:

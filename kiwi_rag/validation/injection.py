@@ -113,7 +113,7 @@ def _judged(unseen: Iterable[Unseen]) -> Iterator[Span]:
         if instructs(words, PROSE if is_mark else least):
             message = f"{what} that may instruct an agent: {words[:60]!r}"
             yield Span(start, end, Finding(code, message, hint=hint))
-        elif warned and least < PROSE and not is_mark and len(_WORD.findall(words)) >= 4:
+        elif warned and least < PROSE and not is_mark and " " in words and len(_WORD.findall(words)) >= 4:
             message = f"{what} that a reader does not see: {words[:60]!r}"
             yield Span(start, end, Finding(warned, message, hint=hint, severity="warning"))
 

@@ -74,6 +74,11 @@ def test_what_the_front_matter_may_not_say(line: str, code: str) -> None:
     assert code in [f.code for f in parsed(front(line)).findings]
 
 
+def test_an_unknown_key_and_a_nested_value_are_told_with_their_lines() -> None:
+    text = front("license: MIT", "hooks: text", "metadata:", "  version: 1.0.0", "  client:", "    emoji: x")
+    assert [(f.code, f.line) for f in parsed(text).findings] == [("metadata.unknown-key", 5), ("metadata.nested", 8)]
+
+
 @pytest.mark.parametrize(
     ("tools", "found"),
     [

@@ -217,6 +217,12 @@ def test_an_instruction_in_a_panel_is_found() -> None:
     assert ORDER not in cleaned(f'<div role="tabpanel" hidden>{ORDER}</div>\n')
 
 
+def test_a_mark_without_blanks_is_no_warning() -> None:
+    assert check_injection("a\n\n<!-- bundle:output-rendering:start:here -->\n", "a.md") == []
+    (finding,) = check_injection("a\n\n<!-- here the output rendering starts -->\n", "a.md")
+    assert (finding.code, finding.severity) == ("hidden.comment", "warning")
+
+
 def test_a_longer_hidden_element_is_a_warning() -> None:
     (finding,) = check_injection("<p hidden>figures of the spring review</p>\n", "a.md")
     assert (finding.code, finding.severity, finding.line) == ("hidden.element", "warning", 1)

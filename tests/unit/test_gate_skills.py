@@ -192,6 +192,17 @@ def test_a_message_about_an_access_token_is_no_token() -> None:
     ]
 
 
+def test_the_category_of_a_skill_need_not_be_its_namespace() -> None:
+    main = skills.FILES["SKILL.md"].replace(b"  author: ada\n", b"  author: ada\n  category: documents\n")
+    assert found("SKILL.md", main, skills.EXECUTABLES) == []
+
+
+def test_a_missing_name_is_not_looked_for_in_the_text() -> None:
+    main = skills.FILES["SKILL.md"].replace(b"name: pdf-forms\n", b"") + b"\nname: other\n"
+    (finding,) = found("SKILL.md", main, skills.EXECUTABLES)
+    assert (finding.code, finding.line) == ("structure.name-missing", 0)
+
+
 def test_an_executable_asset_refuses() -> None:
     assert [f.code for f in found("assets/logo.png", skills.PNG, ("assets/logo.png",))] == ["structure.executable"]
 
