@@ -166,7 +166,7 @@ def report(of: Sequence[Outcome]) -> Iterator[str]:
         "What the gate says about skills that npm and PyPI packages ship, and whether skills-ref 0.1.1, the reference",
         "library of the format, agrees. Made by `make real-skills`; `tests/data/real_skills.txt` pins the packages.",
         "",
-        f"{len(of)} skills of {packages} packages: {verdicts['refuse']} refused, {verdicts['warn']} admitted with warnings",
+        f"{len(of)} skills of {packages} packages: {verdicts['refuse']} refused, {verdicts['warn']} with warnings",
         f"({unversioned} with none but that no version is declared), {verdicts['admit']} without a finding.",
         "",
         *_by_code(of),
