@@ -40,10 +40,10 @@ MAX_SPANS = 2_000
 
 # Comments that control a tool, or are notes of an author: linters, tables of contents, licences, generated regions.
 _MARK = re.compile(
-    r"\W*(?:toc|tocstop|more|truncate|markdownlint|prettier|textlint|vale|cspell|spell-?checker|lint|eslint|remark"
+    r"\W*+(?:toc|tocstop|more|truncate|markdownlint|prettier|textlint|vale|cspell|spell-?checker|lint|eslint|remark"
     r"|doctoc|omit in toc|no-toc|dprint|mdformat|mdx|embedme|vim:|SPDX-|Copyright|SECTION|REGION|endregion|BEGIN|END"
     r"|START|all-contributors|AUTO-?GENERATED|readme|badges?|TODO|FIXME|XXX|HACK|NOTE|WIP|generated|this (?:file|page|"
-    r"section|table|list|block) (?:is|was)|YAML|[\w-]+=)\b",
+    r"section|table|list|block) (?:is|was)|YAML|[\w-]+=|(?:[\w-]+:){1,4}(?:start|begin|end)\Z)\b",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]{2,}")
@@ -113,7 +113,7 @@ def _judged(unseen: Iterable[Unseen]) -> Iterator[Span]:
         if instructs(words, PROSE if is_mark else least):
             message = f"{what} that may instruct an agent: {words[:60]!r}"
             yield Span(start, end, Finding(code, message, hint=hint))
-        elif warned and least < PROSE and not is_mark and " " in words and len(_WORD.findall(words)) >= 4:
+        elif warned and least < PROSE and not is_mark and len(_WORD.findall(words)) >= 4:
             message = f"{what} that a reader does not see: {words[:60]!r}"
             yield Span(start, end, Finding(warned, message, hint=hint, severity="warning"))
 

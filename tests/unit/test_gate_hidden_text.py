@@ -217,10 +217,11 @@ def test_an_instruction_in_a_panel_is_found() -> None:
     assert ORDER not in cleaned(f'<div role="tabpanel" hidden>{ORDER}</div>\n')
 
 
-def test_a_mark_without_blanks_is_no_warning() -> None:
-    assert check_injection("a\n\n<!-- bundle:output-rendering:start:here -->\n", "a.md") == []
-    (finding,) = check_injection("a\n\n<!-- here the output rendering starts -->\n", "a.md")
-    assert (finding.code, finding.severity) == ("hidden.comment", "warning")
+def test_the_mark_of_a_generated_part_is_no_warning_and_text_like_one_is() -> None:
+    assert check_injection("a\n\n<!-- bundle:output-rendering:of-it:start -->\n", "a.md") == []
+    for words in ("bundle:output-rendering:start here", "here-the-output-rendering-starts"):
+        (finding,) = check_injection(f"a\n\n<!-- {words} -->\n", "a.md")
+        assert (finding.code, finding.severity) == ("hidden.comment", "warning")
 
 
 def test_a_longer_hidden_element_is_a_warning() -> None:
