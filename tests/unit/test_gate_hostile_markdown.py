@@ -55,7 +55,7 @@ def test_a_comment_that_begins_like_a_mark_takes_no_time(fill: str) -> None:
     text = f"x\n<!-- {fill * (60_000 // len(fill))} some words of a comment -->\n"
     started = process_time()
     (finding,) = check_injection(text, "notes.txt", "text")
-    assert finding.code == "hidden.comment"
+    assert finding.code.startswith("hidden.comment")
     assert process_time() - started < 1  # 20 seconds where the time is quadratic
 
 
