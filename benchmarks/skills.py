@@ -17,8 +17,8 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import skills_ref
@@ -101,9 +101,11 @@ class Place(NamedTuple):
 
 
 def drawn(of: Iterable[Outcome]) -> list[Place]:
-    """Return `JUDGED` places, the first of each code of a skill, at most `EACH` of a code."""
-    pool = [place for outcome in of for place in _places(outcome)]
-    Random(SEED).shuffle(pool)
+    """Return `JUDGED` places, the first of each code of a skill, at most `EACH` of a code.
+
+    The order is that of digests of the seed and the place, so that another finding elsewhere moves no other place.
+    """
+    pool = sorted((place for outcome in of for place in _places(outcome)), key=_drawn_by)
     taken: Counter[str] = Counter()
     kept = []
     for place in pool:
@@ -111,6 +113,10 @@ def drawn(of: Iterable[Outcome]) -> list[Place]:
         if taken[place.finding.code] <= EACH:
             kept.append(place)
     return kept[:JUDGED]
+
+
+def _drawn_by(place: Place) -> bytes:
+    return sha256(f"{SEED} {place.outcome.item_id} {place.file} {place.line}".encode()).digest()
 
 
 def _places(outcome: Outcome) -> list[Place]:
