@@ -57,7 +57,7 @@ bench: $(VENV)/bench
 bench-1m: $(VENV)/bench
 	nice $(BIN)/python -m benchmarks.million
 
-real-skills: $(VENV)/test
+real-skills: $(VENV)/dev
 	$(BIN)/python -m benchmarks.skills
 
 structure: $(VENV)/dev
