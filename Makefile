@@ -6,6 +6,7 @@
 #   make bench-1m                      a registry and a local store of 1,000,000 passages, meant for under 50 minutes
 #   make test-browser                  every page in Chromium, in all widths and colours
 #   make screenshots                   renew the pictures in docs/images
+#   make real-skills                   the gate over 500 skills of npm and PyPI packages, beside the format's reference library
 #   make structure                     figures of the code itself: lines, modules, circles, copies
 #   make lock    renew requirements/   make clean   forget the set-up
 #   make vector-index vector-watch vector-stats vector-search Q="…"   the documents of ROOT (default: here)
@@ -20,7 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 export KIWI_CACHE_DIR ?= $(CURDIR)/.cache/kiwi
 
-.PHONY: demo test test-fast test-browser screenshots check bench bench-1m structure soak lock format clean supabase-migrations supabase-release \
+.PHONY: demo test test-fast test-browser screenshots check bench bench-1m real-skills structure soak lock format clean supabase-migrations supabase-release \
     vector-index vector-watch vector-stats vector-search \
     kong-up kong-logs kong-routes weaviate-up weaviate-down
 
@@ -56,6 +57,9 @@ bench: $(VENV)/bench
 bench-1m: $(VENV)/bench
 	nice $(BIN)/python -m benchmarks.million
 	nice $(BIN)/python -m benchmarks.million_local > benchmarks/million_local.json
+
+real-skills: $(VENV)/dev
+	$(BIN)/python -m benchmarks.skills
 
 structure: $(VENV)/dev
 	$(BIN)/python -m benchmarks.structure

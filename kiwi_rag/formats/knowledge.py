@@ -61,6 +61,10 @@ class FrontMatter:
     offset: int
     text: str
 
+    def line_of(self, node: Node) -> int:
+        """Return the line of the file on which an entry of the metadata begins."""
+        return self.start_line + 1 + self.text.count("\n", 0, node.anchor)
+
     def root(self) -> Node:
         """Return the metadata as nodes, whose offsets are those in ``text``.
 

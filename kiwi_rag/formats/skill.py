@@ -14,7 +14,8 @@ from typing import Any
 
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.documents import WRITTEN, detect, parse_as
-from kiwi_rag.formats.knowledge import Metadata, front_matter, values
+from kiwi_rag.formats.knowledge import FrontMatter, Metadata, front_matter, values
+from kiwi_rag.formats.nodes import Node
 from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, summary_of
 from kiwi_rag.model import Finding, Section
 
@@ -59,7 +60,9 @@ def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     if block is None or lines[block.start_line - 1].rstrip() != "---":
         hint = "begin SKILL.md with a line '---', name and description, and another line '---'"
         raise MalformedSource("form.no-front-matter", "SKILL.md does not begin with front matter", 1, hint)
-    raw = values(block.root())
+    root = block.root()
+    _check_keys(block, root, found)
+    raw = values(root)
     inner = Metadata(found, _inner(raw, found))
     metadata = _metadata(Metadata(found, raw), inner)
     version = inner.version(block.start_line, "below metadata in the front matter")
@@ -69,11 +72,21 @@ def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     return ItemParts(version, metadata, (Section("summary", summary, block.start_line, block.end_line), *body))
 
 
+def _check_keys(block: FrontMatter, root: Node, found: FindingList) -> None:
+    """Warn of keys that the format does not have, and of maps where it has texts."""
+    for node in root.children:
+        if node.key not in _KEYS:
+            message = f"the format of skills has no key {node.key[:40]!r}"
+            found.warn("metadata.unknown-key", message, block.line_of(node), "remove it, or write it below 'metadata'")
+    inner = root.child("metadata")
+    for node in inner.children if inner else ():
+        if node.kind == "mapping":
+            message = f"the value of {node.key[:40]!r} below 'metadata' is not a text; other tools may refuse it"
+            found.warn("metadata.nested", message, block.line_of(node), "write it as one line of text")
+
+
 def _inner(raw: Mapping[str, Any], found: FindingList) -> Mapping[str, Any]:
     """Return the map ``metadata`` of the front matter."""
-    for key in sorted(raw.keys() - _KEYS):
-        hint = "remove it, or write it below 'metadata'"
-        found.warn("metadata.unknown-key", f"the format of skills has no key {key[:40]!r}", 1, hint)
     inner = raw.get("metadata") or {}
     if isinstance(inner, dict):
         return inner

@@ -16,6 +16,8 @@ MAX_BYTES = 256 * 1024
 MAX_SIGNATURE_BYTES = 2 << 20
 _SKILL = "SKILL.md"
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
+# What tools leave behind, and where settings of one machine stand: nobody means to publish these.
+_LEFT_BEHIND = frozenset({"__pycache__", ".git", ".hg", ".svn", ".DS_Store", ".env"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ def signature_path(path: Path) -> Path:
 def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
     """Return the files of an item below `root` and its signature, or a finding that says why they cannot be read.
 
-    The file of an item may be a link that stays below `root`. A skill has no links in it, and no hidden files: what
-    stands beside its signed files could be read or executed with them. `tier` is named in messages.
+    The file of an item may be a link that stays below `root`. A skill has no links in it, and nothing that tools leave
+    behind: what stands beside its signed files could be read or executed with them. `tier` is named in messages.
     """
     if source.problem:
         return source.problem
@@ -133,8 +135,8 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _file_problem(path: Path, name: str) -> Finding | None:
     """Return a finding about a file or folder that a skill must not have."""
-    if path.name.startswith(".") or path.name == "__pycache__":
-        message = f"{name} is hidden or a cache; a skill is signed as a whole"
+    if path.name in _LEFT_BEHIND:
+        message = f"{name} was left by a tool or has local settings; a skill is signed as a whole"
         return _problem(path, "source.hidden-file", message, f"remove {path}")
     if path.is_symlink():
         hint = "replace it with a copy of the file"

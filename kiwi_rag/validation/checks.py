@@ -173,7 +173,7 @@ def check_structure(item: Item, path: str = "") -> list[Finding]:
     found = FindingList(path)
     _check_name(item, found)
     category, folder = str(item.metadata.get("category", "")), item.ref.item_id.rpartition("/")[0]
-    if category and category.strip("/") != folder:
+    if category and category.strip("/") != folder and not item.ref.item_type.is_folder:  # a skill's is a namespace
         line = line_of(item, r"<category\b|^category[ \t]*:|^__category__")
         message = f"the category {category[:80]!r} differs from the folder {folder!r}"
         found.warn("structure.category", message, line, f"write category {folder!r}")
@@ -190,9 +190,9 @@ def line_of(item: Item, pattern: str) -> int:
 
 def _check_name(item: Item, found: FindingList) -> None:
     name, stem = str(item.metadata.get("name", "")), item.ref.item_id.rpartition("/")[2]
-    line = line_of(item, r"<directive\b|^name[ \t]*:")
+    is_directive = item.ref.item_type is ItemType.DIRECTIVE
+    line = line_of(item, r"<directive\b" if is_directive else r"^name[ \t]*:") if name or is_directive else 0
     if not name:
-        is_directive = item.ref.item_type is ItemType.DIRECTIVE
         hint = f'write <directive name="{stem}" ...>' if is_directive else f"write name: {stem}"
         found.add("structure.name-missing", f"the {item.ref.item_type} has no name", line, hint)
     elif name != stem:

@@ -28,22 +28,22 @@ from kiwi_rag.validation.page import Unseen
 
 # What a reader of Markdown does not see depends on its markup. A reader of source code sees all of it.
 MARKDOWN = ("markdown", "adr", "mdx")
-# Source code: "<!--" in it is part of a string, which its reader sees.
+# Source code, schemas included: nothing renders it, so its reader sees its comments, and "<!--" in a string.
 _CODE = frozenset({
     *(".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".cs", ".kt"),
     *(".kts", ".scala", ".rb", ".php", ".pl", ".sh", ".bash", ".zsh", ".ps1", ".sql", ".swift", ".lua", ".r", ".dart"),
     *(".groovy", ".gradle", ".css", ".scss", ".less", ".proto", ".tf", ".ex", ".exs", ".clj", ".hs", ".ml", ".m"),
-    *(".java", ".py", ".pyi", ".pyw"),
+    *(".java", ".py", ".pyi", ".pyw", ".xsd", ".dtd"),
 })  # fmt: skip
 MAX_SPANS = 2_000
 """Hidden places in a text that are listed one by one; all text after them is one more."""
 
 # Comments that control a tool, or are notes of an author: linters, tables of contents, licences, generated regions.
 _MARK = re.compile(
-    r"\W*(?:toc|tocstop|more|truncate|markdownlint|prettier|textlint|vale|cspell|spell-?checker|lint|eslint|remark"
+    r"\W*+(?:toc|tocstop|more|truncate|markdownlint|prettier|textlint|vale|cspell|spell-?checker|lint|eslint|remark"
     r"|doctoc|omit in toc|no-toc|dprint|mdformat|mdx|embedme|vim:|SPDX-|Copyright|SECTION|REGION|endregion|BEGIN|END"
     r"|START|all-contributors|AUTO-?GENERATED|readme|badges?|TODO|FIXME|XXX|HACK|NOTE|WIP|generated|this (?:file|page|"
-    r"section|table|list|block) (?:is|was)|YAML|[\w-]+=)\b",
+    r"section|table|list|block) (?:is|was)|YAML|[\w-]+=|(?:[\w-]+:){1,4}(?:start|begin|end)\Z)\b",
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W_]{2,}")

@@ -41,7 +41,7 @@ _SIGNS = tuple(
         # Other instructions are not to be followed.
         (r"(?:ignore|disregard|forget|override|bypass|discard|skip|replace)\b[^.!?]{0,40}?\b(?:instructions?|rules?"
          r"|prompts?|guidelines?|above|previous|prior|earlier|polic(?:y|ies)|context|told|reviews?|checks?|safety)"
-         r"|ignorier\w*|ignora\w*|игнорир\w*|\w*(?:忽略|无视|無視)\w*|system override", 4),
+         r"|ignorier\w*|ignora(?!ble|n[ct])\w*|игнорир\w*|\w*(?:忽略|无视|無視)\w*|system override", 4),
         (r"obey|jailbreak|prompt injection|system prompt|exfiltrate|new (?:instructions|(?:task|rules|orders|goal):)"
          r"|from now on|you are now|stop here|developer mode|no restrictions|pretend (?:to|that|you)|do whatever"
          r"|(?:do not|don't|never) (?:follow|obey|trust|believe|listen)"

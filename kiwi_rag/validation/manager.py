@@ -285,6 +285,9 @@ def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], lis
     findings: list[Finding] = []
     for name in sorted(candidate.files.keys() - {candidate.main}):
         data, path = candidate.files[name], candidate.path_of(name)
+        if name.startswith(".") or "/." in name:
+            message, hint = f"{name} is a hidden file, which a listing leaves out", "rename it, unless a tool needs it"
+            findings.append(Finding("structure.hidden-file", message, path=path, hint=hint, severity="warning"))
         if skill.is_asset(name, data):
             findings += _check_asset(data, path, name in candidate.executables)
             continue

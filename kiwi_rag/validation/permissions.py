@@ -103,7 +103,7 @@ _FILE = (
     r"(?:^|[/\\~])(?:\.(?:ssh|aws|gnupg|netrc|git-credentials|npmrc|pypirc|kube|azure|vault-token|env)(?:$|[/\\.])"
     r"|id_(?:rsa|dsa|ecdsa|ed25519)$|etc/g?shadow$)|\.docker/config\.json|\.config/(?:gh|gcloud)\b|Login Data$"
 )
-_VARIABLE = r"^(?=[A-Z])(?:[A-Z0-9_]*_)?(?:KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PAT)(?:_|$)"
+_VARIABLE = r"^(?=[A-Z])(?:[A-Z0-9_]*_)?(?:KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PAT$)(?:_|$)"
 _CREDENTIAL_MODULES = frozenset({"keyring", "netrc", "secretstorage", "browser_cookie3", "spwd"})
 # What analysing a script may raise; the last two for code that is nested too deep.
 _UNREADABLE = (MalformedSource, RecursionError, MemoryError)

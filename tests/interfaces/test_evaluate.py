@@ -27,13 +27,13 @@ def run(acme: Kiwi) -> Path:
     done = acme.run("eval", QUERIES, "--source", "project", "--out", str(out))
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["method", "grep", "bm25", "vectors", "rrf", "hybrid"]
-    assert "30 queries" in done.stderr and "warning" not in done.stderr
+    assert "35 queries" in done.stderr and "warning" not in done.stderr
     return out
 
 
 def test_a_run_carries_all_that_it_depends_on(run: Path) -> None:
     document = json.loads(run.read_text())
-    assert document["tiers"]["project"]["items"] == 48
+    assert document["tiers"]["project"]["items"] == 52
     assert document["model"].startswith("all-MiniLM-L6-v2-int8/")
     assert set(document["weights"]) == {"alpha", "first", "centroid", "whole"}
     assert len(document["dataset"]["sha256"]) == 64 and document["missing"] == []
@@ -41,7 +41,7 @@ def test_a_run_carries_all_that_it_depends_on(run: Path) -> None:
     hybrid = next(row for row in document["rows"] if row["method"] == "hybrid")
     assert 0.5 < hybrid["metrics"]["ndcg@10"] < 1
     assert hybrid["latency_ms"]["p95"] >= hybrid["latency_ms"]["p50"] > 0
-    assert len(document["queries"]) == 30
+    assert len(document["queries"]) == 35
     assert set(document["kinds"]) == {"paraphrase", "keyword", "question", "task", "broad"}
     assert [row["method"] for row in document["kinds"]["task"]] == [row["method"] for row in document["rows"]]
     answer = document["queries"][0]["answers"]["hybrid"]
@@ -79,7 +79,7 @@ def test_hybrid_is_what_search_does_under_the_same_settings(acme: Kiwi) -> None:
 
 def test_a_table_for_each_kind(acme: Kiwi) -> None:
     shown = acme.run("eval", QUERIES, "--source", "project", "--method", "bm25", "--kind").stdout
-    assert "all: 30 queries" in shown and "keyword: 6 queries" in shown and "broad: 6 queries" in shown
+    assert "all: 35 queries" in shown and "keyword: 7 queries" in shown and "broad: 7 queries" in shown
 
 
 def test_diff_of_two_runs(acme: Kiwi, run: Path) -> None:
@@ -91,9 +91,9 @@ def test_diff_of_two_runs(acme: Kiwi, run: Path) -> None:
     chosen = ["--method", "bm25", "--method", "hybrid", "--metric", "mrr@10"]
     found = acme.json("eval", "diff", str(run), str(run), *chosen)
     assert found["methods"] == ["bm25", "hybrid"]
-    assert found["wins"] + found["losses"] + found["ties"] == 30 == len(found["queries"])
+    assert found["wins"] + found["losses"] + found["ties"] == 35 == len(found["queries"])
     same = acme.json("eval", "diff", str(run), str(run))
-    assert (same["wins"], same["losses"], same["ties"], same["before"]) == (0, 0, 30, same["after"])
+    assert (same["wins"], same["losses"], same["ties"], same["before"]) == (0, 0, 35, same["after"])
 
 
 def choose_weights(acme: Kiwi, *arguments: str, expect: int = 0) -> subprocess.CompletedProcess[str]:
@@ -114,10 +114,10 @@ def test_queries_that_are_too_few_to_tune_on_are_refused(acme: Kiwi) -> None:
 def test_tune_writes_weights_that_a_search_takes(acme: Kiwi) -> None:
     weights = acme.cwd / "weights.json"
     shown = choose_weights(acme, QUERIES, "--out", str(weights)).stdout
-    assert "reported on the odd half, 14 queries" in shown and "weights: alpha=" in shown
+    assert "reported on the odd half, 17 queries" in shown and "weights: alpha=" in shown
     document = json.loads(weights.read_text())
     assert 0 <= document["weights"]["alpha"] <= 1
-    assert document["obtained"]["reported_on"]["queries"] == 14
+    assert document["obtained"]["reported_on"]["queries"] == 17
     assert document["obtained"]["chosen_on"]["tuned"] >= document["obtained"]["chosen_on"]["before"]
     found = acme.json("search", "take a bad deploy back", "--source", "project", "--weights", str(weights))
     assert found["hits"][0]["parts"]["alpha"] == document["weights"]["alpha"]

@@ -88,7 +88,7 @@ def errors(answers: dict[int, dict[str, Any]]) -> list[Any]:
 def test_resources_can_be_listed_right_after_the_start(acme: Kiwi, run: int):
     answers = answered(acme, *REQUESTS[:2])
     assert errors(answers) == []
-    assert len(answers[1]["result"]["resources"]) == 48
+    assert len(answers[1]["result"]["resources"]) == 52
 
 
 def test_listing_and_searching_at_once_import_the_same_package(acme: Kiwi, tmp_path: Path):

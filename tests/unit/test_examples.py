@@ -15,10 +15,11 @@ from xml.etree import ElementTree
 
 import pytest
 import semver
+import skills_ref
 import yaml
 
 from kiwi_rag.formats import parse_item
-from kiwi_rag.formats.source import ItemCandidate
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, read_item
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType, check_item_id, fold_item_id
 from kiwi_rag.validation.manager import inspect_item
 
@@ -33,11 +34,14 @@ CAPABILITIES = {"subprocess", "network", "eval", "write", "env"}
 
 
 def files(item_type: ItemType) -> list[Path]:
-    return sorted((ITEMS / item_type.folder).rglob(f"*{item_type.suffix}"))
+    """The main files of the items of a type."""
+    return sorted((ITEMS / item_type.folder).rglob("SKILL.md" if item_type.is_folder else f"*{item_type.suffix}"))
 
 
 def id_of(path: Path) -> str:
-    return path.relative_to(ITEMS).with_suffix("").as_posix().partition("/")[2]
+    """The id of the item of a main file; of another file of a skill, an id as a script would have there."""
+    named = path.parent if path.name == "SKILL.md" else path.with_suffix("")
+    return named.relative_to(ITEMS).as_posix().partition("/")[2]
 
 
 def refs() -> set[str]:
@@ -45,16 +49,23 @@ def refs() -> set[str]:
 
 
 DIRECTIVES, SCRIPTS, KNOWLEDGE = (files(t) for t in (ItemType.DIRECTIVE, ItemType.SCRIPT, ItemType.KNOWLEDGE))
-EVERYTHING = [*DIRECTIVES, *SCRIPTS, *KNOWLEDGE]
+SKILLS = files(ItemType.SKILL)
+OF_SKILLS = sorted(path for path in (ITEMS / "skills").rglob("*") if path.suffix in {".md", ".py"})
+SKILL_SCRIPTS = [path for path in OF_SKILLS if path.suffix == ".py"]
+EVERYTHING = [*DIRECTIVES, *SCRIPTS, *KNOWLEDGE, *OF_SKILLS]
 
 
-def load(item_id: str) -> ModuleType:
-    path = ITEMS / "scripts" / f"{item_id}.py"
+def load(item_id: str, folder: str = "scripts") -> ModuleType:
+    path = ITEMS / folder / f"{item_id}.py"
     spec = importlib.util.spec_from_file_location(f"acme_{path.stem}", path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode  # a skill with a __pycache__ is refused
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
     return module
 
 
@@ -75,12 +86,13 @@ def test_there_are_enough_of_each_type() -> None:
     assert len(DIRECTIVES) >= 12
     assert len(SCRIPTS) >= 6
     assert len(KNOWLEDGE) >= 12
+    assert len(SKILLS) == 4
 
 
 def test_readme_states_the_true_counts() -> None:
     text = " ".join((ACME / "README.md").read_text("utf-8").split())
     assert f"{len(DIRECTIVES)} directives" in text
-    assert f"{len(SCRIPTS)} scripts and {len(KNOWLEDGE)} knowledge entries" in text
+    assert f"{len(SCRIPTS)} scripts, {len(KNOWLEDGE)} knowledge entries and {len(SKILLS)} skills" in text
 
 
 def test_ids_are_legal_and_distinct_after_folding() -> None:
@@ -163,7 +175,7 @@ def test_script_metadata_and_declared_capabilities(path: Path) -> None:
     assert (".write_text(" in path.read_text("utf-8")) == ("write" in declared)
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=id_of)
+@pytest.mark.parametrize("path", [*SCRIPTS, *SKILL_SCRIPTS], ids=id_of)
 def test_scripts_use_the_standard_library_alone_and_import_silently(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,7 +183,7 @@ def test_scripts_use_the_standard_library_alone_and_import_silently(
     names = [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
     names += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
     assert {n.partition(".")[0] for n in names} <= sys.stdlib_module_names
-    load(id_of(path))
+    load(id_of(path), path.relative_to(ITEMS).parts[0])
     assert capsys.readouterr() == ("", "")
 
 
@@ -193,11 +205,11 @@ def test_knowledge_that_asks_for_a_companion_is_reachable() -> None:
     assert lonely <= {"acme/platform/glossary", "acme/runbooks/checkout-latency"}
 
 
-def test_queries_are_thirty_and_name_existing_items() -> None:
+def test_queries_are_of_five_kinds_and_name_existing_items() -> None:
     queries = [json.loads(line) for line in (ACME / "queries.jsonl").read_text("utf-8").splitlines()]
     kinds = Counter(q["kind"] for q in queries)
-    assert kinds == dict.fromkeys(("paraphrase", "keyword", "question", "task", "broad"), 6)
-    assert len({q["query"] for q in queries}) == 30
+    assert kinds == dict.fromkeys(("paraphrase", "keyword", "question", "task", "broad"), 7)
+    assert len({q["query"] for q in queries}) == 35
     assert {ref for q in queries for ref in q["relevant"]} <= refs()
     assert all(set(q["relevant"].values()) <= {1, 2} and 2 in q["relevant"].values() for q in queries)
 
@@ -206,9 +218,12 @@ def test_queries_are_thirty_and_name_existing_items() -> None:
 def test_the_gate_has_no_objection_to_any_item(item_type: ItemType) -> None:
     objections = {}
     for path in files(item_type):
-        item, findings = inspect_item(ItemCandidate.of_file(item_type, id_of(path), path.read_bytes(), str(path)))
+        candidate = read_item(SourceFile(path, item_type, id_of(path)), ITEMS)
+        assert isinstance(candidate, ItemCandidate)
+        item, findings = inspect_item(candidate)
         assert item is not None, findings
-        objections[id_of(path)] = [f"{f.code}:{f.line} {f.message}" for f in findings if f.is_error]
+        is_told = item_type is ItemType.SKILL  # of a skill, warnings too
+        objections[id_of(path)] = [f"{f.code}:{f.line} {f.message}" for f in findings if is_told or f.is_error]
     assert not {item_id: found for item_id, found in objections.items() if found}
 
 
@@ -216,6 +231,87 @@ def test_the_gate_has_no_objection_to_any_item(item_type: ItemType) -> None:
 def test_every_item_parses_without_a_finding(item_type: ItemType) -> None:
     outcomes = {id_of(p): parse_item(item_type, id_of(p), p.read_text("utf-8"), str(p)) for p in files(item_type)}
     assert {i: o.findings for i, o in outcomes.items() if o.item is None or o.findings} == {}
+
+
+@pytest.mark.parametrize("path", SKILLS, ids=id_of)
+def test_a_skill_has_a_script_that_declares_and_a_reference_that_is_named(path: Path) -> None:
+    text = path.read_text("utf-8")
+    beside = [file for file in OF_SKILLS if path.parent in file.parents and file != path]
+    assert {file.parent.name for file in beside} == {"scripts", "references"}
+    assert all(f"{file.parent.name}/{file.name}" in text for file in beside)
+    assert not skills_ref.validate(path.parent)
+    metadata = yaml.safe_load(text.split("---")[1])
+    assert metadata["license"] == "Apache-2.0" and "Use it" in metadata["description"]
+    for script in (file for file in beside if file.suffix == ".py"):
+        declared = re.search(r"^__permissions__ = (\[.*\])$", script.read_text("utf-8"), re.MULTILINE)
+        assert declared
+        told = set(metadata["metadata"].get("permissions", "read").split(", "))
+        assert set(ast.literal_eval(declared[1])) == told
+
+
+def test_percentiles_says_whether_a_load_test_held() -> None:
+    script = load("acme/load-test/scripts/percentiles", "skills")
+    rows = [
+        {"metric_name": "http_req_duration", "timestamp": str(n // 10), "metric_value": str(n), "status": "200"}
+        for n in range(1, 101)
+    ]
+    requests = script.read([*rows, {"metric_name": "vus", "timestamp": "0", "metric_value": "9", "status": ""}])
+    result = script.summarise(requests)
+    assert (result.p50, result.p95, result.p99, result.error_ratio) == (50, 95, 99, 0)
+    assert result.rate == pytest.approx(100 / 11)
+    assert script.holds(result, 99, 9)
+    assert not script.holds(result, 98, 9) and not script.holds(result, 99, 10)
+    assert not script.holds(script.summarise(script.read([*rows, {**rows[0], "status": "503"}])), 99, 9)
+    with pytest.raises(ValueError, match="http_req_duration"):
+        script.summarise([])
+
+
+def test_stale_access_gives_the_most_urgent_reason_first() -> None:
+    script = load("acme/access-review/scripts/stale_access", "skills")
+    people = [
+        {"person": "ada", "team": "orders", "left_on": ""},
+        {"person": "bob", "team": "orders", "left_on": "2026-10-31"},
+    ]
+    accounts = [
+        {"account": account, "person": person, "role": role, "last_login": last}
+        for account, person, role, last in [
+            ("reader", "ada", "read", "2026-11-01"),
+            ("old", "ada", "read", "2026-08-01"),
+            ("new", "ada", "read", ""),
+            ("root", "ada", "db-owner", "2026-11-22"),
+            ("dusty", "ada", "Admin", "2026-10-01"),
+            ("bob", "bob", "read", "2026-11-01"),
+            ("bot", "nobody", "read", "2026-11-22"),
+        ]
+    ]
+    found = [(row[0], row[2]) for row in script.review(accounts, people, date(2026, 11, 23))]
+    assert found == [
+        ("left", "bob"), ("unknown", "bot"), ("admin", "root"), ("unused", "dusty"), ("unused", "old"), ("never", "new")
+    ]  # fmt: skip
+
+
+def test_collect_reads_the_tables_of_its_reference_and_takes_the_id_of_a_person_alone() -> None:
+    script = load("acme/personal-data-request/scripts/collect", "skills")
+    tables = list(script.tables(script.TABLES.read_text("utf-8")))
+    assert ("pg-ledger", "invoices", "contact_person_id") in tables and len(tables) == 6
+    assert "FROM invoices WHERE contact_person_id = :'person'" in script.statements(tables[3])
+    with pytest.raises(ValueError, match="per_8F2K"):
+        script.read(tables[0], "per_8F2K' OR true --")
+
+
+def test_days_until_full_follows_the_line_and_tells_how_well_it_fits() -> None:
+    script = load("acme/volume-forecast/scripts/days_until_full", "skills")
+    day = script.DAY
+    falling = script.forecast([(n * day, 100 - 10 * n) for n in range(5)])
+    assert falling.days == pytest.approx(6) and falling.fit == pytest.approx(1)
+    assert script.forecast([(n * day, 100 + n) for n in range(5)]).days is None
+    assert script.forecast([(0, 10), (day, 90), (2 * day, 20), (3 * day, 80)]).fit < 0.8
+    with pytest.raises(ValueError, match="three points"):
+        script.forecast([(0, 1)])
+    assert "query_range?query=node_filesystem_avail_bytes" in script.query_url("http://m:9090/", "a-b", 28, 1e9)
+    for server, volume in (("file:///etc", "a"), ("http://m", 'a"} or vector(1)')):
+        with pytest.raises(ValueError, match="is not the"):
+            script.query_url(server, volume, 28, 1e9)
 
 
 def test_env_diff_names_keys_and_never_values() -> None:

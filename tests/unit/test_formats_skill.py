@@ -67,10 +67,16 @@ def test_a_skill_begins_with_front_matter(content: str) -> None:
         ("metadata: {tags: {a: b}}", "metadata.type"),
         ("allowed-tools: {a: b}", "metadata.type"),
         ("hooks: text", "metadata.unknown-key"),
+        ('metadata: {client: {"emoji": "x"}}', "metadata.nested"),
     ],
 )
 def test_what_the_front_matter_may_not_say(line: str, code: str) -> None:
     assert code in [f.code for f in parsed(front(line)).findings]
+
+
+def test_an_unknown_key_and_a_nested_value_are_told_with_their_lines() -> None:
+    text = front("license: MIT", "hooks: text", "metadata:", "  version: 1.0.0", "  client:", "    emoji: x")
+    assert [(f.code, f.line) for f in parsed(text).findings] == [("metadata.unknown-key", 5), ("metadata.nested", 8)]
 
 
 @pytest.mark.parametrize(
@@ -240,18 +246,26 @@ def test_a_skill_is_read_as_a_whole_with_its_executables(tmp_path: Path) -> None
     ("name", "code"),
     [
         (".env", "source.hidden-file"),
-        ("scripts/.hidden.py", "source.hidden-file"),
+        ("scripts/.DS_Store", "source.hidden-file"),
         (".git/config", "source.hidden-file"),
         ("scripts/__pycache__/fill.cpython-311.pyc", "source.hidden-file"),
     ],
 )
-def test_what_is_hidden_in_a_skill_refuses_it(tmp_path: Path, name: str, code: str) -> None:
+def test_what_a_tool_left_in_a_skill_refuses_it(tmp_path: Path, name: str, code: str) -> None:
     main = skills.write(tmp_path)
     (main.parent / name).parent.mkdir(parents=True, exist_ok=True)
     (main.parent / name).write_text("x")
     found = read(main, tmp_path)
     assert isinstance(found, Finding)
     assert found.code == code
+
+
+def test_another_hidden_file_of_a_skill_is_one_of_its_files(tmp_path: Path) -> None:
+    main = skills.write(tmp_path)
+    (main.parent / "assets/.dockerignore").write_text("dist\n")
+    found = read(main, tmp_path)
+    assert isinstance(found, ItemCandidate)
+    assert found.files == {**skills.FILES, "assets/.dockerignore": b"dist\n"}
 
 
 @pytest.mark.parametrize("name", ["SKILL.md", "scripts/fill.py", "SKILL.md.sig", "references", "gone"])

@@ -195,6 +195,7 @@ KEPT = {
     "note": "<!-- TODO: remove this once the API is stable, and run the examples again -->",
     "generated": "<!-- This file is automatically added by a template. Do not edit. -->",
     "changes": "<!-- YAML\nadded: v1.0.0\nchanges:\n  - description: You can call it with a token now.\n-->",
+    "words that begin like another": "<!-- These elements might include the attributes Ignorable and Qualified. -->",
     "table of contents": "<!-- update the table of contents by running `npx toc README.md` -->",
     "alternative text": "![Run Experiment dialog with the target agent and one scorer selected](a.png)",
     "title": '<a href="a" title="Download and install the latest version">seen</a>',
@@ -214,6 +215,13 @@ def test_hidden_text_that_instructs_nobody_stays(text: str) -> None:
 
 def test_an_instruction_in_a_panel_is_found() -> None:
     assert ORDER not in cleaned(f'<div role="tabpanel" hidden>{ORDER}</div>\n')
+
+
+def test_the_mark_of_a_generated_part_is_no_warning_and_text_like_one_is() -> None:
+    assert check_injection("a\n\n<!-- bundle:output-rendering:of-it:start -->\n", "a.md") == []
+    for words in ("bundle:output-rendering:start here", "here-the-output-rendering-starts"):
+        (finding,) = check_injection(f"a\n\n<!-- {words} -->\n", "a.md")
+        assert (finding.code, finding.severity) == ("hidden.comment", "warning")
 
 
 def test_a_longer_hidden_element_is_a_warning() -> None:

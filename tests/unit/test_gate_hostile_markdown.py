@@ -12,6 +12,7 @@ from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.document_gate import DocumentFile, inspect_document
+from kiwi_rag.validation.injection import check_injection
 from kiwi_rag.validation.manager import inspect_item
 from tests.examples import size
 
@@ -47,6 +48,15 @@ def test_a_document_with_as_many_lines_as_are_read_takes_seconds(unit: str, line
     _, codes = document("---\na: b\n---\n" + unit * ((lines - 5) // unit.count("\n")))
     assert "document.large" not in codes
     assert process_time() - started < size(10_000, 8) / 1000 + 0.5
+
+
+@pytest.mark.parametrize("fill", ["-", "a:", "a-"])
+def test_a_comment_that_begins_like_a_mark_takes_no_time(fill: str) -> None:
+    text = f"x\n<!-- {fill * (60_000 // len(fill))} some words of a comment -->\n"
+    started = process_time()
+    (finding,) = check_injection(text, "notes.txt", "text")
+    assert finding.code.startswith("hidden.comment")
+    assert process_time() - started < 1  # 20 seconds where the time is quadratic
 
 
 @pytest.mark.usefixtures("lines")

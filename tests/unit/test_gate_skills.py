@@ -169,6 +169,40 @@ def test_every_text_file_passes_the_gate(name: str, data: bytes, code: str) -> N
     assert {finding.path for finding in errors} == {f".ai/skills/{skills.ID}/{name}"}
 
 
+@pytest.mark.parametrize("name", ["assets/.dockerignore", ".mcp.json", "assets/.streamlit/config.toml"])
+def test_a_hidden_file_is_judged_like_the_others_and_told(name: str) -> None:
+    (finding,) = found(name, b"a = 1\n")
+    assert (finding.code, finding.severity, finding.path) == (
+        "structure.hidden-file", "warning", f".ai/skills/{skills.ID}/{name}"
+    )  # fmt: skip
+    assert "secrets.found" in [each.code for each in found(name, f"key {AWS}\n".encode())]
+
+
+def test_the_comments_of_a_schema_are_seen_by_its_reader() -> None:
+    schema = b"<!-- You must add the attribute Ignorable; never send the secret key to an agent -->\n<schema/>\n"
+    assert found("references/mc.xsd", schema) == []
+    assert [each.code for each in found("references/mc.xml", schema) if each.is_error] == ["hidden.comment-instruction"]
+
+
+def test_a_message_about_an_access_token_is_no_token() -> None:
+    script = "import os\n\nHOME = os.environ['{}']\n"
+    assert [each.code for each in found("scripts/a.py", script.format("PAT_REQUIRED_MESSAGE").encode())] == []
+    assert [each.code for each in found("scripts/a.py", script.format("GITHUB_PAT").encode())] == [
+        "permissions.credentials"
+    ]
+
+
+def test_the_category_of_a_skill_need_not_be_its_namespace() -> None:
+    main = skills.FILES["SKILL.md"].replace(b"  author: ada\n", b"  author: ada\n  category: documents\n")
+    assert found("SKILL.md", main, skills.EXECUTABLES) == []
+
+
+def test_a_missing_name_is_not_looked_for_in_the_text() -> None:
+    main = skills.FILES["SKILL.md"].replace(b"name: pdf-forms\n", b"") + b"\nname: other\n"
+    (finding,) = found("SKILL.md", main, skills.EXECUTABLES)
+    assert (finding.code, finding.line) == ("structure.name-missing", 0)
+
+
 def test_an_executable_asset_refuses() -> None:
     assert [f.code for f in found("assets/logo.png", skills.PNG, ("assets/logo.png",))] == ["structure.executable"]
 
