@@ -24,6 +24,7 @@ from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
+from kiwi_rag.usecases.install import verify_installed
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.sign import Draft
 from kiwi_rag.usecases.trust import fetch_revocations
@@ -275,14 +276,14 @@ def _line(row: Mapping[str, Any]) -> str:
 @click.argument("refs", nargs=-1)
 @SOURCE
 async def verify(session: Session, app: Services, refs: tuple[str, ...], source: str | None) -> int:
-    """Verify indexed items again, and compare them with their files and between tiers.
+    """Verify indexed items and installed skills again, and compare them with their files and between tiers.
 
-    Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, or two tiers have the same
-    version with different content.
+    Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
+    missing, or two tiers have the same version with different content.
     """
     wanted, source = [parse_address(ref) for ref in refs], source or "local"
     session.notify(await fetch_revocations(app))
-    verdicts = await items.verify(app, wanted, source)
+    verdicts = [*await items.verify(app, wanted, source), *await verify_installed(app, wanted, source)]
     if wanted and not verdicts:
         raise NotFound(f"{', '.join(refs)}: not found in {source}", hint="kiwi list shows what is there")
     lines = (
@@ -291,7 +292,7 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     )
     session.print_data([verdict.as_dict() for verdict in verdicts], map(render.safe, lines))
     states = [one.state for one in verdicts]
-    named = ("verified", "changed", "yanked", "refused", *(["conflict"] if "conflict" in states else []))
+    named = ("verified", "changed", "yanked", "refused", *(name for name in ("conflict", "missing") if name in states))
     session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
     return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 
