@@ -225,7 +225,8 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
 @REF
 @SOURCE
 @option("--statement", is_flag=True, help="Print the signed statement in place of the content.")
-async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool) -> None:
+@option("--file", default="", help="Print this file of a skill in place of SKILL.md.")
+async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool, file: str) -> None:
     """Print the signed content of an item, from the nearest tier that has it; of a skill SKILL.md, and its files."""
     found = await items.find(app, ref, app.source_names(source or "all"))
     _warn(session, app, found)
@@ -238,14 +239,25 @@ async def show(session: Session, app: Services, ref: str, source: str | None, st
         row = render.item_json(found.stored, {"signer": signer.principal, "key_id": signer.key_id})
         row = {"tier": found.tier.name, **row, **render.state_json(found.state)}
         row |= {"metadata": dict(signed.metadata), "files": dict(signed.digests), "executables": signed.executables}
-        session.print_json({**row, "content": found.content})
+        session.print_json({**row, "content": _text_of(found, file)})
         return
     by = render.signed_by(signer.principal, found.state)
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
-    if len(signed.digests) > 1:
-        marks = {name: " (executable)" if name in signed.executables else "" for name in signed.digests}
-        session.notify(f"{len(marks)} files:", *(f"  {name}{mark}" for name, mark in marks.items()))
-    session.print(render.safe(found.content.rstrip("\n")))
+    if len(signed.digests) > 1 and not file:
+        session.notify(*render.file_tree(found.stored.files, signed.executables))
+    session.print(render.safe(_text_of(found, file).rstrip("\n")))
+
+
+def _text_of(found: FoundItem, file: str) -> str:
+    """Return the text of a file of an item, of the main file where none is named."""
+    name, ref = file or found.signed.main, found.signed.ref
+    if name not in found.stored.files:
+        raise NotFound(f"{ref} has no file {name!r}", hint=f"kiwi show {ref}")
+    try:
+        return found.stored.files[name].decode()
+    except UnicodeDecodeError as error:
+        message = f"{name} of {ref} is a binary file of {counted(len(found.stored.files[name]), 'bytes')}"
+        raise UsageError(message, hint=f"kiwi install {ref.item_id}") from error
 
 
 def _warn(session: Session, app: Services, found: FoundItem) -> None:

@@ -86,7 +86,9 @@ class SkillLock:
         return found
 
     def complete(self, name: str) -> str:
-        """Return the id of a skill: the namespace is put before a name without one."""
+        """Return the id of a skill by its id or name: of an installed one, else the namespace is put before a name."""
+        if found := self.get(name):
+            return found.id
         return f"{self.namespace}/{name}" if self.namespace and "/" not in name else name
 
     def replaced(self, before: LockedSkill | None, after: LockedSkill | None) -> SkillLock:

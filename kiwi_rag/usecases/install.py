@@ -106,7 +106,7 @@ class SkillInstaller:
         """
         lock, plans = self.place.read_lock(), list[PlannedSkill]()
         for text in wanted or [one.id for one in lock.skills]:
-            address = parse_address(lock.complete(text.removeprefix(f"{ItemType.SKILL}:")))
+            address = _address_of(lock, text)
             before = lock.require(address.item_id) if frozen else lock.get(address.item_id)
             is_locked = before is not None and (frozen or not wanted)
             found = await (_find_locked(self.app, before) if before and is_locked else _find_named(self.app, address))
@@ -190,10 +190,22 @@ class SkillInstaller:
         self.app.audit.append(AuditEvent(event, str(skill.ref), skill.statement, skill.key_id, details))
 
 
+def _address_of(lock: SkillLock, text: str) -> Address:
+    """Return the address of a skill, whose id may be a name that the lock file's namespace completes."""
+    address = parse_address(text)
+    if address.item_type not in (None, ItemType.SKILL):
+        raise UsageError(f"{text} is no skill, and only skills are installed", hint=f"kiwi get {text}")
+    return replace(address, item_type=ItemType.SKILL, item_id=lock.complete(address.item_id))
+
+
+def _tiers(app: Services) -> Sequence[str]:
+    return app.source_names("all" if app.registry_connection.exists else "local")
+
+
 async def _find_named(app: Services, address: Address) -> FoundItem:
     """Return the skill at an address; a yanked one only if the address has its version."""
     version, tier = (f"@{part}" if part else "" for part in (address.version, address.tier))
-    found = await items.find(app, f"skill:{address.item_id}{version}{tier}", app.source_names("all"))
+    found = await items.find(app, f"skill:{address.item_id}{version}{tier}", _tiers(app))
     if (found.state.yanked or found.stored.yanked_at) and not address.version:
         ref = found.signed.ref
         raise Yanked(f"{ref} was yanked", hint=f"to install it nevertheless: kiwi install {ref.item_id}@{ref.version}")
@@ -203,7 +215,7 @@ async def _find_named(app: Services, address: Address) -> FoundItem:
 async def _find_locked(app: Services, locked: LockedSkill) -> FoundItem:
     """Return exactly the locked version, from the first tier that has it as it is locked."""
     problems: list[KiwiError] = []
-    for tier in app.source_names("all"):
+    for tier in _tiers(app):
         try:
             found = await items.find(app, f"{locked.ref}@{tier}", ())
         except NotFound:
