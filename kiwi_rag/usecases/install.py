@@ -33,6 +33,7 @@ from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.usecases import items
 from kiwi_rag.usecases.items import FoundItem, Verdict
+from kiwi_rag.usecases.sign import check_names
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
@@ -139,6 +140,7 @@ class SkillInstaller:
         after = _entry(found, [*(before.clients if before else ()), *clients] or ["agents"])
         if before and before.key_id == after.key_id:
             after = replace(after, principal=before.principal)  # a teammate may know this key by another name
+        check_names(signed)
         candidate = candidate_of(found.stored.envelope, found.stored.files)
         await asyncio.to_thread(app.gate.check, candidate, policy_of(self.place.tier), {}, app.audit)
         folders = [self.place.folder(client, after.name) for client in after.clients]

@@ -277,10 +277,7 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     if {name: sha256_hex(data) for name, data in files.items()} != signed.digests or signed.main != path.name:
         raise MalformedEnvelope(f"the files of {signed.ref} are not those that were signed")
     folder = path.parent
-    for name in () if HAS_MODES else files:  # on Windows
-        if problem := windows_problem(PureWindowsPath(signed.ref.item_id, name)):
-            hint = f"ask its author to rename it; kiwi show {signed.ref} prints it"
-            raise UsageError(f"{name} of {signed.ref} cannot be written on Windows: {problem}", hint=hint)
+    check_names(signed)
     linked = path.is_symlink() or (signed.ref.item_type.is_folder and folder.is_symlink())
     if linked or not folder.resolve().is_relative_to(ai_dir.resolve()):
         raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")
@@ -290,6 +287,14 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     if path.exists() and not overwrite and not _is_same(placed, ai_dir, signed, files):
         raise UsageError(f"{path} exists with other content", hint="compare them, then use --force to overwrite it")
     return placed
+
+
+def check_names(signed: ItemStatement) -> None:
+    """Raise `UsageError` on Windows if it cannot write a file of a signed item by its name."""
+    for name in () if HAS_MODES else signed.digests:
+        if problem := windows_problem(PureWindowsPath(signed.ref.item_id, name)):
+            hint = f"ask its author to rename it; kiwi show {signed.ref} prints it"
+            raise UsageError(f"{name} of {signed.ref} cannot be written on Windows: {problem}", hint=hint)
 
 
 def _check_folder(ai_dir: Path, folder: Path) -> None:

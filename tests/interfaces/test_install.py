@@ -13,6 +13,7 @@ import pytest
 
 from kiwi_rag.validation import manager
 from tests import skills
+from tests.disks import small_disk
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.test_registry_clients import other_user
 from tests.once import made_once
@@ -298,6 +299,30 @@ def test_a_link_within_the_project_is_followed_unless_it_leads_into_its_reposito
     shutil.rmtree(author.cwd / ".agents")
     (author.cwd / ".agents").symlink_to(".git")
     refused(author, "install", expect=1, code="unreadable")
+
+
+def test_an_install_that_was_killed_before_the_lock_file_is_completed(owner: Kiwi):
+    lock = (owner.cwd / "kiwi.lock").read_bytes()
+    add(owner, "1.1.0")
+    owner.run("update")
+    (owner.cwd / "kiwi.lock").write_bytes(lock)
+    (_, row) = owner.json("verify", expect=3)
+    assert "it holds skill:acme/pdf-forms@1.1.0, and not what kiwi.lock says" in row["reason"]
+    assert owner.json("update")[0]["folders"] == []
+    owner.run("verify")
+
+
+def test_a_full_disk_leaves_the_skill_as_it_was(owner: Kiwi):
+    kept = files(installed(owner))
+    shutil.rmtree(owner.cwd / ".agents")
+    with small_disk(owner.cwd / ".agents", "200k"):
+        owner.run("install")
+        big = {"assets/logo.png": b"\xff\0" * 100_000}
+        owner.run("add", str(write(owner, "1.1.0", **big)))
+        said = refused(owner, "update", expect=1, code="unreadable")
+        assert "No space left on device" in said
+        assert files(installed(owner)) == kept
+        assert [path.name for path in installed(owner).parent.iterdir()] == [NAME]
 
 
 # Hostile lock files.
