@@ -37,9 +37,10 @@ async def install(
     A skill is copied to .agents/skills/NAME, or with --client claude to .claude/skills/NAME, and kiwi.lock says which
     version that is and who signed it. Everything is checked before anything is written.
     """
+    session.notify(await fetch_revocations(app))
     installer = _installer(app, target, force=force)
     plans = await installer.plan_install(refs, clients, frozen=frozen)
-    await _apply(session, installer, plans, "install", refs, yes=yes)
+    await _apply(session, installer, plans, ["install", *refs, *(f"--client {name}" for name in clients)], yes=yes)
 
 
 @command(epilog="Example: kiwi update, or kiwi update cache-report")
@@ -49,8 +50,9 @@ async def install(
 @YES
 async def update(session: Session, app: Services, names: Sequence[str], target: str, *, force: bool, yes: bool) -> None:
     """Update installed skills, all or those of NAMES, to the newest version that a tier has."""
+    session.notify(await fetch_revocations(app))
     installer = _installer(app, target, force=force)
-    await _apply(session, installer, await installer.plan_update(names), "update", names, yes=yes)
+    await _apply(session, installer, await installer.plan_update(names), ["update", *names], yes=yes)
 
 
 def _installer(app: Services, target: str, *, force: bool) -> SkillInstaller:
@@ -58,10 +60,9 @@ def _installer(app: Services, target: str, *, force: bool) -> SkillInstaller:
 
 
 async def _apply(
-    session: Session, installer: SkillInstaller, plans: Sequence[PlannedSkill], name: str, words: Sequence[str], *,
-    yes: bool,
-) -> None:  # fmt: skip
-    command = " ".join(["kiwi", name, *words]) + installer.place.option
+    session: Session, installer: SkillInstaller, plans: Sequence[PlannedSkill], words: Sequence[str], *, yes: bool
+) -> None:
+    command = " ".join(["kiwi", *words]) + installer.place.option + " --force" * installer.force
     for plan in plans:
         warnings = items.permission_warnings(installer.app, plan.found)
         session.notify(

@@ -15,7 +15,8 @@ from kiwi_rag.storage.safe_open import read_below, read_linked
 MAX_BYTES = 256 * 1024
 MAX_SIGNATURE_BYTES = 2 << 20
 _SKILL = "SKILL.md"
-_SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
+_CACHE = "__pycache__"
+_SKIPPED_FOLDERS = frozenset({"vectors", _CACHE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,14 @@ def signature_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
-def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
+def read_item(
+    source: SourceFile, root: Path, tier: str = "", *, without_caches: bool = False
+) -> ItemCandidate | Finding:
     """Return the files of an item below `root` and its signature, or a finding that says why they cannot be read.
 
     The file of an item may be a link that stays below `root`. A skill has no links in it, and no hidden files: what
-    stands beside its signed files could be read or executed with them. `tier` is named in messages.
+    stands beside its signed files could be read or executed with them; `without_caches` passes over what Python wrote
+    to ``__pycache__``. `tier` is named in messages.
     """
     if source.problem:
         return source.problem
@@ -89,7 +93,7 @@ def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate |
     of = ItemCandidate(source.item_type, source.item_id, {}, path.name, path=display_path(path), tier=tier)
     try:
         if source.item_type.is_folder:
-            return _read_folder(of, path.parent, root)
+            return _read_folder(of, path.parent, root, without_caches)
         side = signature_path(path)
         signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
         return replace(of, files={path.name: read_linked(path, root, MAX_BYTES)}, signature=signature)
@@ -99,11 +103,13 @@ def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate |
         return _problem(path, "source.unreadable", f"{path} is gone", "run it again")
 
 
-def _read_folder(of: ItemCandidate, folder: Path, root: Path) -> ItemCandidate | Finding:
+def _read_folder(of: ItemCandidate, folder: Path, root: Path, without_caches: bool) -> ItemCandidate | Finding:
     files: dict[str, bytes] = {}
     executables: list[str] = []
     signature = None
     for path in _below(folder):
+        if without_caches and _CACHE in path.relative_to(folder).parts:
+            continue
         name, steps = path.relative_to(folder).as_posix(), _absolute(path).relative_to(_absolute(root)).as_posix()
         if problem := _file_problem(path, name):
             return problem
@@ -133,7 +139,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _file_problem(path: Path, name: str) -> Finding | None:
     """Return a finding about a file or folder that a skill must not have."""
-    if path.name.startswith(".") or path.name == "__pycache__":
+    if path.name.startswith(".") or path.name == _CACHE:
         message = f"{name} is hidden or a cache; a skill is signed as a whole"
         return _problem(path, "source.hidden-file", message, f"remove {path}")
     if path.is_symlink():

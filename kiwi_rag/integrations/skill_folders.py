@@ -21,7 +21,7 @@ from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType, check_item_id, 
 from kiwi_rag.search.state import edited_files
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import check_principal
-from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
+from kiwi_rag.storage.atomic import replace_folder, write_user_file
 from kiwi_rag.storage.safe_open import read_regular, unreadable
 from kiwi_rag.validation.signature import envelope_of
 
@@ -91,9 +91,13 @@ class SkillLock:
             return found.id
         return f"{self.namespace}/{name}" if self.namespace and "/" not in name else name
 
-    def replaced(self, before: LockedSkill | None, after: LockedSkill | None) -> SkillLock:
-        """Return the lock file with the entry `after` in the place of `before`, sorted by id."""
-        skills = [one for one in self.skills if one != before] + ([after] if after else [])
+    def without(self, skill: LockedSkill) -> SkillLock:
+        """Return the lock file without the entry of a skill of this name."""
+        return replace(self, skills=tuple(one for one in self.skills if one.name != skill.name))
+
+    def with_skill(self, skill: LockedSkill) -> SkillLock:
+        """Return the lock file with an entry in the place of one of the same name, sorted by id."""
+        skills = (*self.without(skill).skills, skill)
         return replace(self, skills=tuple(sorted(skills, key=lambda one: one.id)))
 
 
@@ -158,14 +162,16 @@ class SkillPlace:
             raise SourceUnreadable(f"{folder} leads elsewhere through a symbolic link", hint="remove the link")
         return real / name
 
-    def read(self, folder: Path, item_id: str) -> ItemCandidate | Finding:
+    def read(self, folder: Path, item_id: str, *, without_caches: bool = False) -> ItemCandidate | Finding:
         """Read an installed skill and its signature, or return why it cannot be read; nothing is verified."""
-        return read_item(SourceFile(folder / "SKILL.md", ItemType.SKILL, item_id), self.base.resolve())
+        source = SourceFile(folder / "SKILL.md", ItemType.SKILL, item_id)
+        return read_item(source, self.base.resolve(), without_caches=without_caches)
 
     def check(self, folder: Path, item_id: str) -> Envelope | None:
-        """Return the envelope in the folder of a skill if the files are those of it; None where there is no folder.
+        """Return the envelope in the folder of a skill if exactly its files are there.
 
-        Whether the signature is trusted does not matter: the folder can be replaced without a loss.
+        None where there is no folder, and where Python wrote caches beside the files. Whether the signature is trusted
+        does not matter: the folder can be replaced without a loss.
 
         Raises
         ------
@@ -176,11 +182,11 @@ class SkillPlace:
         """
         if not folder.exists():
             return None
-        shown, hint = display_path(folder), "compare them, then use --force to replace the folder"
+        shown, hint = display_path(folder), "compare them; --force discards the changes"
         if not signature_path(folder / "SKILL.md").is_file():
             message = f"{shown} exists, and was not installed by Kiwi"
-            raise SkillFolderTaken(message, hint="move it away, or use --force to replace it")
-        found = self.read(folder, item_id)
+            raise SkillFolderTaken(message, hint="move it away, or use --force")
+        found = self.read(folder, item_id, without_caches=True)
         if isinstance(found, Finding):
             raise InstalledSkillEdited(f"{shown} was edited: {found.message}", hint=hint)
         try:
@@ -189,10 +195,10 @@ class SkillPlace:
         except SignatureRefused as error:
             raise InstalledSkillEdited(f"the signature in {shown} was edited: {error.message}", hint=hint) from error
         if signed.ref.key != found.ref.key:
-            raise SkillFolderTaken(f"{shown} holds {signed.ref}", hint="move it away, or use --force to replace it")
+            raise SkillFolderTaken(f"{shown} holds {signed.ref}", hint="move it away, or use --force")
         if edited := edited_files(found, signed):
             raise InstalledSkillEdited(f"{shown}/{min(edited)} was edited since it was installed", hint=hint)
-        return envelope
+        return None if isinstance(self.read(folder, item_id), Finding) else envelope
 
 
 def write_skill(folder: Path, envelope: Envelope, files: Mapping[str, bytes]) -> None:
@@ -212,14 +218,6 @@ def write_skill(folder: Path, envelope: Envelope, files: Mapping[str, bytes]) ->
         raise SourceUnreadable(
             f"cannot write {folder}: {error.strerror}", hint="check the disk and the mode"
         ) from error
-
-
-def remove_skill(folder: Path) -> None:
-    """Remove the folder of a skill; raise `SourceUnreadable` when that fails."""
-    try:
-        remove_folder(folder)
-    except OSError as error:
-        raise SourceUnreadable(f"cannot remove {folder}: {error.strerror}", hint="check the mode") from error
 
 
 def _parse(document: Mapping[str, Any]) -> SkillLock:

@@ -16,13 +16,13 @@ import semver
 
 from kiwi_rag import render
 from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
+from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.integrations.skill_folders import (
     FOLDERS,
     LOCK_NAME,
     LockedSkill,
     SkillLock,
     SkillPlace,
-    remove_skill,
     write_skill,
 )
 from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType
@@ -33,8 +33,7 @@ from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.usecases import items
 from kiwi_rag.usecases.items import FoundItem, Verdict
-from kiwi_rag.usecases.sign import check_names
-from kiwi_rag.validation.admission import policy_of
+from kiwi_rag.usecases.sign import check_names, remove_files
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
 from kiwi_rag.validation.signature import envelope_of
@@ -116,7 +115,7 @@ class SkillInstaller:
                 message = f"{LOCK_NAME} has {found.signed.ref}, and --frozen installs nothing else, for no other client"
                 raise LockDiffers(message, hint="leave out --frozen")
             plans.append(plan)
-            lock = lock.replaced(plan.before, plan.after)
+            lock = lock.with_skill(plan.after)
         return plans
 
     async def plan_update(self, names: Sequence[str]) -> list[PlannedSkill]:
@@ -132,7 +131,7 @@ class SkillInstaller:
 
     async def _plan(self, lock: SkillLock, found: FoundItem, clients: Sequence[str]) -> PlannedSkill:
         """Return a skill as it is to be installed, once the gate and what is on disk permit it."""
-        signed, app = found.signed, self.app
+        signed, tier = found.signed, self.app.local(self.place.tier)
         before, same_name = lock.get(signed.ref.item_id), lock.get(signed.ref.item_id.rpartition("/")[2])
         if same_name and same_name != before:
             hint = f"kiwi uninstall {same_name.name}{self.place.option}"
@@ -142,7 +141,7 @@ class SkillInstaller:
             after = replace(after, principal=before.principal)  # a teammate may know this key by another name
         check_names(signed)
         candidate = candidate_of(found.stored.envelope, found.stored.files)
-        await asyncio.to_thread(app.gate.check, candidate, policy_of(self.place.tier), {}, app.audit)
+        await asyncio.to_thread(self.app.gate.check, candidate, tier.policy, {}, tier.audit)
         folders = [self.place.folder(client, after.name) for client in after.clients]
         to_write = [folder for folder in folders if self._check(folder, after.id) != found.stored.envelope]
         return PlannedSkill(found, before, after, to_write)
@@ -167,7 +166,7 @@ class SkillInstaller:
                 if plan.folders:
                     self._record("installed", plan.after, plan.folders)
                 if plan.after != plan.before:
-                    lock = lock.replaced(plan.before, plan.after)
+                    lock = lock.with_skill(plan.after)
                     self.place.write_lock(lock)
 
     async def uninstall(self, names: Sequence[str]) -> list[LockedSkill]:
@@ -181,15 +180,17 @@ class SkillInstaller:
                     self._check(folder, one.id)
             for one in removed:
                 for folder in folders[one.id]:
-                    remove_skill(folder)
+                    remove_files(SourceFile(folder / one.ref.main_file, ItemType.SKILL, one.name))
                 self._record("uninstalled", one, folders[one.id])
-                lock = lock.replaced(one, None)
+                lock = lock.without(one)
                 self.place.write_lock(lock)
         return removed
 
     def _record(self, event: str, skill: LockedSkill, folders: Sequence[Path]) -> None:
         details = {"folders": list(map(str, folders))}
-        self.app.audit.append(AuditEvent(event, str(skill.ref), skill.statement, skill.key_id, details))
+        self.app.local(self.place.tier).audit.append(
+            AuditEvent(event, str(skill.ref), skill.statement, skill.key_id, details)
+        )
 
 
 def _address_of(lock: SkillLock, text: str) -> Address:
@@ -246,7 +247,7 @@ def _entry(found: FoundItem, clients: Sequence[str]) -> LockedSkill:
 class Newest:
     """The newest version of an installed skill, and whether that is ``current``, ``outdated``, ``yanked``, ``unknown``.
 
-    ``problem`` is the error of a tier that may have a newer one.
+    ``problem`` says why it is yanked or unknown.
     """
 
     locked: LockedSkill
@@ -282,7 +283,8 @@ async def _newest(app: Services, locked: LockedSkill) -> Newest:
     if problems:
         return Newest(locked, "unknown", newest, problems[0])
     if await asyncio.to_thread(app.yanked, [locked.statement]):
-        return Newest(locked, "yanked", newest)
+        hint = f"kiwi uninstall {locked.name}"
+        return Newest(locked, "yanked", newest, Yanked(f"{locked.ref} was yanked, and no version is newer", hint=hint))
     if newest is None:
         missing = NotFound(f"no tier has {locked.id}", hint=f"kiwi search {locked.name!r} --source all")
         return Newest(locked, "unknown", problem=missing)
@@ -308,15 +310,15 @@ async def verify_installed(app: Services, wanted: Sequence[Address], source: str
 def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> Iterator[Verdict]:
     for client in locked.clients:
         where = f"{'~/' * (place.tier == 'user')}{FOLDERS[client]}"
-        again = f"put back what was signed: kiwi install --force{place.option}"
         try:
             signer, state, reason = _judge(app, place, locked, client)
+            if state in ("changed", "missing"):
+                reason += f"; put back what was signed: kiwi install --force{place.option}"
         except Refused as error:
             signer, state, reason = "", "refused", f"{error.code}: {error.message}"
         except KiwiError as error:
-            signer, state, reason = "", "changed", error.message
-        hint = f"  {reason}; {again}" if state in ("changed", "missing") else f"  {reason}" if reason else ""
-        yield Verdict(where, locked.ref, state, signer, hint)
+            signer, state, reason = "", "changed", f"{error.message}; {error.hint}"
+        yield Verdict(where, locked.ref, state, signer, reason and f"  {reason}")
 
 
 def _judge(app: Services, place: SkillPlace, locked: LockedSkill, client: str) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kiwi_rag.errors import NotFound, SourceUnreadable
-from kiwi_rag.integrations.skill_folders import LockedSkill, SkillLock, SkillPlace, remove_skill, write_skill
+from kiwi_rag.integrations.skill_folders import LockedSkill, SkillLock, SkillPlace, write_skill
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.storage import atomic
@@ -52,10 +52,12 @@ def test_a_lock_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_entries_are_found_by_id_and_name_and_stay_sorted() -> None:
     one, other = skill("zoo/a"), skill("acme/b")
-    lock = SkillLock("acme").replaced(None, one).replaced(None, other)
+    lock = SkillLock("acme").with_skill(one).with_skill(other)
     assert lock.skills == (other, one)
     assert lock.get("a") == lock.get("zoo/a") == lock.require("a") == one
-    assert lock.replaced(one, skill("zoo/a", "2.0.0")).skills == (other, skill("zoo/a", "2.0.0"))
+    assert lock.with_skill(skill("zoo/a", "2.0.0")).skills == (other, skill("zoo/a", "2.0.0"))
+    assert lock.with_skill(skill("acme/a")).skills == (skill("acme/a"), other)
+    assert lock.without(one).skills == (other,)
     assert [lock.complete(name) for name in ("a", "c", "zoo/c")] == ["zoo/a", "acme/c", "zoo/c"]
     assert SkillLock().complete("c") == "c"
     with pytest.raises(NotFound):
@@ -70,9 +72,8 @@ def test_a_written_folder_is_as_it_was_signed(tmp_path: Path) -> None:
         assert on_disk(folder) == {name: (data, name in skills.EXECUTABLES) for name, data in files.items()}
         assert statement.read_signature_file((folder / "SKILL.md.sig").read_bytes()) == signed
         assert place(tmp_path).check(folder, skills.ID) == signed
-    remove_skill(folder)
-    assert place(tmp_path).check(folder, skills.ID) is None
-    assert [*folder.parent.iterdir()] == []
+    assert [*folder.parent.iterdir()] == [folder]
+    assert place(tmp_path).check(folder.with_name("other"), skills.ID) is None
 
 
 def _steps(act: Callable[[], None]) -> Any:
