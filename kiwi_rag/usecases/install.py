@@ -208,7 +208,10 @@ def _tiers(app: Services) -> Sequence[str]:
 async def _find_named(app: Services, address: Address) -> FoundItem:
     """Return the skill at an address; a yanked one only if the address has its version."""
     version, tier = (f"@{part}" if part else "" for part in (address.version, address.tier))
-    found = await items.find(app, f"skill:{address.item_id}{version}{tier}", _tiers(app))
+    try:
+        found = await items.find(app, f"skill:{address.item_id}{version}{tier}", _tiers(app))
+    except Yanked as error:
+        raise Yanked(error.message, hint=error.hint.replace("kiwi get", "kiwi install")) from error
     if (found.state.yanked or found.stored.yanked_at) and not address.version:
         ref = found.signed.ref
         raise Yanked(f"{ref} was yanked", hint=f"to install it nevertheless: kiwi install {ref.item_id}@{ref.version}")
@@ -223,15 +226,16 @@ async def _find_locked(app: Services, locked: LockedSkill) -> FoundItem:
             found = await items.find(app, f"{locked.ref}@{tier}", ())
         except NotFound:
             continue
-        except Refused:
-            raise
+        except Refused as error:
+            raise type(error)(f"{locked.ref}: {error.message}", hint=error.hint) from error
         except KiwiError as error:  # this tier may have it
             problems.append(error)
             continue
-        if (found.stored.digest, found.signer.key_id) == (locked.statement, locked.key_id):
+        entry = _entry(found, locked.clients)
+        other = [name for name in ("statement", "key_id", "registry") if getattr(entry, name) != getattr(locked, name)]
+        if not other:
             return found
-        what = "statement" if found.stored.digest != locked.statement else "signer"
-        message = f"{LOCK_NAME} has {locked.ref} with another {what} than the {tier} tier"
+        message = f"{LOCK_NAME} has {locked.ref} with another {other[0]} than the {tier} tier"
         problems.insert(0, LockDiffers(message, hint=f"if that is right: kiwi install {locked.id}@{locked.version}"))
     missing = f"no tier has {locked.ref}, which {LOCK_NAME} names"
     raise problems[0] if problems else NotFound(missing, hint=f"kiwi search {locked.name!r} --source all")
