@@ -100,7 +100,7 @@ def _state_of(folder: str) -> int:
 
 
 SOCKET_NAME = "kiwi.sock"
-LOCK_NAME = "service.lock"
+LOCK_NAME = "kiwi.lock"
 _PEER = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
 

@@ -7,7 +7,7 @@ then are folders written, one after another, each with its entry in ``kiwi.lock`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,7 @@ import semver
 from kiwi_rag import render
 from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile
-from kiwi_rag.integrations.skill_folders import (
-    FOLDERS,
-    LOCK_NAME,
-    LockedSkill,
-    SkillLock,
-    SkillPlace,
-    write_skill,
-)
+from kiwi_rag.integrations.skill_folders import FOLDERS, LOCK_NAME, LockedSkill, SkillLock, SkillPlace, write_skill
 from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType
 from kiwi_rag.search.state import edited_files
 from kiwi_rag.search.verify import Address, parse_address
@@ -303,15 +296,15 @@ async def verify_installed(app: Services, wanted: Sequence[Address], source: str
     """Verify installed skills again, all or those at `wanted`: their signature, their files, and the lock file."""
     keys = {ref.key for address in wanted for ref in address.refs()}
     verdicts = []
-    for tier in app.source_names(source):
-        place = place_of(app, tier) if tier != "registry" else None
-        for locked in place.read_lock().skills if place else ():
-            if place and (not wanted or locked.ref.key in keys):
-                verdicts += await asyncio.to_thread(lambda *of: list(_verdicts(*of)), app, place, locked)
+    for place in [place_of(app, tier) for tier in app.source_names(source) if tier != "registry"]:
+        for locked in place.read_lock().skills:
+            if not wanted or locked.ref.key in keys:
+                verdicts += await asyncio.to_thread(_verdicts, app, place, locked)
     return verdicts
 
 
-def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> Iterator[Verdict]:
+def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> list[Verdict]:
+    verdicts = []
     for client in locked.clients:
         where = f"{'~/' * (place.tier == 'user')}{FOLDERS[client]}"
         try:
@@ -322,7 +315,8 @@ def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> Iterator
             signer, state, reason = "", "refused", f"{error.code}: {error.message}"
         except KiwiError as error:
             signer, state, reason = "", "changed", f"{error.message}; {error.hint}"
-        yield Verdict(where, locked.ref, state, signer, reason and f"  {reason}")
+        verdicts.append(Verdict(where, locked.ref, state, signer, reason and f"  {reason}"))
+    return verdicts
 
 
 def _judge(app: Services, place: SkillPlace, locked: LockedSkill, client: str) -> tuple[str, str, str]:

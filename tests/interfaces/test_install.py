@@ -15,7 +15,7 @@ import pytest
 from kiwi_rag.validation import manager
 from tests import skills
 from tests.disks import small_disk
-from tests.interfaces.conftest import Kiwi
+from tests.interfaces.conftest import PATIENCE, Kiwi
 from tests.interfaces.test_registry_clients import other_user, tear_down_walls
 from tests.once import made_once
 
@@ -340,6 +340,18 @@ def test_a_full_disk_leaves_the_skill_as_it_was(owner: Kiwi):
         assert "No space left on device" in said
         assert files(installed(owner)) == kept
         assert [path.name for path in installed(owner).parent.iterdir()] == [NAME]
+
+
+def test_two_installs_at_once_lose_no_entry(author: Kiwi):
+    names = [f"acme/{name}" for name in ("one", "two")]
+    for name in names:
+        add(author, item_id=name)
+    running = [author.start("install", name) for name in names]
+    for process in running:
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, err
+    assert [one["id"] for one in lock_of(author)["skill"]] == sorted(names)
+    author.run("verify")
 
 
 # Hostile lock files.

@@ -68,10 +68,9 @@ def test_a_skill_whose_file_may_be_executed_is_verified_and_written_again(ready:
     written = skills.on_disk(ready.home / ".ai/skills" / skills.ID)
     assert {name: data for name, (data, _) in written.items() if name in skills.FILES} == skills.FILES
     installed = ready.cwd / ".agents/skills/pdf-forms"
-    for _ in range(2):
-        run(ready, "install", skills.ID, "--force")
-        assert skills.on_disk(installed).keys() == {*skills.FILES, "SKILL.md.sig"}
-        (installed / "NOTICE").write_text("changed")
+    run(ready, "install", skills.ID)
+    assert skills.on_disk(installed).keys() == {*skills.FILES, "SKILL.md.sig"}
+    (installed / "NOTICE").write_text("changed")
     assert ".agents/skills/pdf-forms/NOTICE was edited" in run(ready, "verify", expect=3)
 
 
