@@ -24,7 +24,6 @@ from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
-from kiwi_rag.usecases.install import verify_installed
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.sign import Draft
 from kiwi_rag.usecases.trust import fetch_revocations
@@ -293,6 +292,8 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
     missing, or two tiers have the same version with different content.
     """
+    from kiwi_rag.usecases.install import verify_installed
+
     wanted, source = [parse_address(ref) for ref in refs], source or "local"
     session.notify(await fetch_revocations(app))
     verdicts = [*await items.verify(app, wanted, source), *await verify_installed(app, wanted, source)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,15 @@ class SkillLock:
 
 @dataclass(frozen=True, slots=True)
 class SkillPlace:
-    """A project or a home folder into which skills are installed, and its lock file; ``tier`` is project or user."""
+    """A project or a home folder into which skills are installed, and its lock file; ``tier`` is project or user.
+
+    ``own_folders`` are those of clients whose folder for the user's own files an environment variable names.
+    """
 
     tier: str
     base: Path
     lock_path: Path
+    own_folders: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def option(self) -> str:
@@ -155,8 +159,9 @@ class SkillPlace:
         SourceUnreadable
             When it is a link, or a folder above it is a link out of the project or into its repository's data.
         """
-        folder = self.base / FOLDERS[client] / name
-        real, base = folder.parent.resolve(), self.base.resolve()
+        own = self.own_folders.get(client)
+        folder = (own / "skills" if own else self.base / FOLDERS[client]) / name
+        real, base = folder.parent.resolve(), (own or self.base).resolve()
         leads_out = not real.is_relative_to(base) or ".git" in real.relative_to(base).parts
         if leads_out or folder.is_symlink():
             raise SourceUnreadable(f"{folder} leads elsewhere through a symbolic link", hint="remove the link")
@@ -165,7 +170,7 @@ class SkillPlace:
     def read(self, folder: Path, item_id: str, *, without_caches: bool = False) -> ItemCandidate | Finding:
         """Read an installed skill and its signature, or return why it cannot be read; nothing is verified."""
         source = SourceFile(folder / "SKILL.md", ItemType.SKILL, item_id)
-        return read_item(source, self.base.resolve(), without_caches=without_caches)
+        return read_item(source, folder.parent, without_caches=without_caches)
 
     def check(self, folder: Path, item_id: str) -> Envelope | None:
         """Return the envelope in the folder of a skill if exactly its files are there.

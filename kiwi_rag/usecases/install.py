@@ -15,8 +15,10 @@ from typing import Any
 import semver
 
 from kiwi_rag import render
+from kiwi_rag.config import process_environment
 from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile
+from kiwi_rag.integrations.ai_clients import client_folder
 from kiwi_rag.integrations.skill_folders import FOLDERS, LOCK_NAME, LockedSkill, SkillLock, SkillPlace, write_skill
 from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType
 from kiwi_rag.search.state import edited_files
@@ -69,7 +71,8 @@ class PlannedSkill:
 def place_of(app: Services, tier: str) -> SkillPlace:
     """Return where skills are installed for the project or the user."""
     if tier == "user":
-        return SkillPlace(tier, Path.home(), app.user_dir / LOCK_NAME)
+        own = {"claude": client_folder("claude", process_environment())}
+        return SkillPlace(tier, Path.home(), app.user_dir / LOCK_NAME, own)
     base = app.root(tier).parent
     return SkillPlace(tier, base, base / LOCK_NAME)
 

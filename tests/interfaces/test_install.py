@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -12,10 +13,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from kiwi_rag.services import Services
+from kiwi_rag.usecases.install import SkillInstaller, place_of
 from kiwi_rag.validation import manager
 from tests import skills
 from tests.disks import small_disk
-from tests.interfaces.conftest import PATIENCE, Kiwi
+from tests.interfaces.conftest import Kiwi
 from tests.interfaces.test_registry_clients import other_user, tear_down_walls
 from tests.once import made_once
 
@@ -161,6 +164,15 @@ def test_a_skill_is_installed_for_the_user(author: Kiwi):
     author.run("verify")
     author.run("uninstall", NAME, "--to", "user")
     assert not (author.home / ".claude/skills" / NAME).exists()
+
+
+def test_a_folder_that_a_client_was_given_is_used_for_the_user(author: Kiwi):
+    author.extra["CLAUDE_CONFIG_DIR"] = str(author.home / "own")
+    author.run("install", skills.ID, "--to", "user", "--client", "claude")
+    assert (author.home / "own/skills" / NAME / "SKILL.md.sig").is_file()
+    author.run("verify")
+    author.run("uninstall", NAME, "--to", "user")
+    assert [*(author.home / "own/skills").iterdir()] == []
 
 
 def test_only_skills_are_installed(author: Kiwi):
@@ -346,11 +358,16 @@ def test_two_installs_at_once_lose_no_entry(author: Kiwi):
     names = [f"acme/{name}" for name in ("one", "two")]
     for name in names:
         add(author, item_id=name)
-    running = [author.start("install", name) for name in names]
-    for process in running:
-        _, err = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, err
-    assert [one["id"] for one in lock_of(author)["skill"]] == sorted(names)
+
+    async def plan_both_and_then_write() -> None:
+        async with Services.open(author.environment(), author.cwd) as app:
+            installer = SkillInstaller(app, place_of(app, "project"))
+            for plans in [await installer.plan_install([name], ()) for name in names]:
+                await installer.apply(plans)
+
+    author.extra["KIWI_HOME"] = str(author.home / ".ai")
+    asyncio.run(plan_both_and_then_write())
+    assert [one["id"] for one in lock_of(author)["skill"]] == names
     author.run("verify")
 
 
