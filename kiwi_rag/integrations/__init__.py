@@ -1,9 +1,9 @@
 """What Kiwi writes into the files of other programs: AI clients, editors and git hooks; and takes out again.
 
 `config_edit` edits text and touches no file. `client_files` reads files, keeps their backups and replaces them.
-`ai_clients` is the table of clients, with the tasks of VS Code. `git_hooks` runs git and plans the hooks. `skill_folders` is
-where agents look for skills, with the file ``kiwi.lock``. Every command first works out all changes (a plan), and then
-writes them or only shows them.
+`ai_clients` is the table of clients, with the tasks of VS Code. `git_hooks` runs git and plans the hooks.
+`skill_folders` is where agents look for skills, with the file ``kiwi.lock``. Every command first works out all changes
+(a plan), and then writes them or only shows them.
 
 ::
 

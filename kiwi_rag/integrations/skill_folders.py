@@ -161,7 +161,10 @@ class SkillPlace:
         """
         own = self.own_folders.get(client)
         folder = (own / "skills" if own else self.base / FOLDERS[client]) / name
-        real, base = folder.parent.resolve(), (own or self.base).resolve()
+        try:
+            real, base = folder.parent.resolve(), (own or self.base).resolve()
+        except RuntimeError as error:  # before Python 3.13, a loop of links
+            raise SourceUnreadable(f"{folder.parent} is a loop of symbolic links", hint="remove the link") from error
         leads_out = not real.is_relative_to(base) or ".git" in real.relative_to(base).parts
         if leads_out or folder.is_symlink():
             raise SourceUnreadable(f"{folder} leads elsewhere through a symbolic link", hint="remove the link")
@@ -187,38 +190,43 @@ class SkillPlace:
         """
         if not folder.exists():
             return None
-        shown, hint = display_path(folder), "compare them; --force discards the changes"
         if not signature_path(folder / "SKILL.md").is_file():
-            message = f"{shown} exists, and was not installed by Kiwi"
+            message = f"{display_path(folder)} exists, and was not installed by Kiwi"
             raise SkillFolderTaken(message, hint="move it away, or use --force")
         found = self.read(folder, item_id, without_caches=True)
-        if isinstance(found, Finding):
-            raise InstalledSkillEdited(f"{shown} was edited: {found.message}", hint=hint)
-        try:
-            envelope = envelope_of(found)
-            signed = statement.parse_item(envelope.payload)
-        except SignatureRefused as error:
-            raise InstalledSkillEdited(f"the signature in {shown} was edited: {error.message}", hint=hint) from error
-        if signed.ref.key != found.ref.key:
-            raise SkillFolderTaken(f"{shown} holds {signed.ref}", hint="move it away, or use --force")
-        if edited := edited_files(found, signed):
-            raise InstalledSkillEdited(f"{shown}/{min(edited)} was edited since it was installed", hint=hint)
+        envelope = _unedited(found, display_path(folder))
         return None if isinstance(self.read(folder, item_id), Finding) else envelope
 
 
+def _unedited(found: ItemCandidate | Finding, shown: str) -> Envelope:
+    """Return the envelope of an installed skill whose files are those of it; raise as `SkillPlace.check` does."""
+    hint = "compare them; --force discards the changes"
+    if isinstance(found, Finding):
+        raise InstalledSkillEdited(f"{shown} was edited: {found.message}", hint=hint)
+    try:
+        envelope = envelope_of(found)
+        signed = statement.parse_item(envelope.payload)
+    except SignatureRefused as error:
+        raise InstalledSkillEdited(f"the signature in {shown} was edited: {error.message}", hint=hint) from error
+    if signed.ref.key != found.ref.key:
+        raise SkillFolderTaken(f"{shown} holds {signed.ref}", hint="move it away, or use --force")
+    if edited := edited_files(found, signed):
+        raise InstalledSkillEdited(f"{shown}/{min(edited)} was edited since it was installed", hint=hint)
+    return envelope
+
+
 def write_skill(folder: Path, envelope: Envelope, files: Mapping[str, bytes]) -> None:
-    """Replace the folder of a skill as a whole by its files and its signature; the old folder remains on a failure.
+    """Replace the folder of a skill as a whole by its files and its signature.
 
     Raises
     ------
     SourceUnreadable
-        When it cannot be written.
+        When it cannot be written; the old folder remains.
     """
     executables = statement.parse_item(envelope.payload).executables
-    written = {name: (data, 0o755 if name in executables else 0o644) for name, data in files.items()}
-    written[signature_path(Path("SKILL.md")).name] = statement.signature_file(envelope), 0o644
+    written = {**files, signature_path(Path("SKILL.md")).name: statement.signature_file(envelope)}
     try:
-        replace_folder(folder, written)
+        replace_folder(folder, {name: (one, 0o755 if name in executables else 0o644) for name, one in written.items()})
     except OSError as error:
         raise SourceUnreadable(
             f"cannot write {folder}: {error.strerror}", hint="check the disk and the mode"

@@ -103,14 +103,12 @@ class SkillInstaller:
         lock, plans = self.place.read_lock(), list[PlannedSkill]()
         for text in wanted or [one.id for one in lock.skills]:
             address = _address_of(lock, text)
-            before = lock.require(address.item_id) if frozen else lock.get(address.item_id)
-            is_locked = before is not None and (frozen or not wanted)
-            found = await (_find_locked(self.app, before) if before and is_locked else _find_named(self.app, address))
-            plan = await self._plan(lock, found, clients)
-            if frozen and (plan.after != before or address.version not in (None, plan.after.version)):
+            locked = lock.require(address.item_id) if frozen or not wanted else None
+            found = await (_find_locked(self.app, locked) if locked else _find_named(self.app, address))
+            plans.append(plan := await self._plan(lock, found, clients))
+            if frozen and (plan.after != locked or address.version not in (None, plan.after.version)):
                 message = f"{LOCK_NAME} has {found.signed.ref}, and --frozen installs nothing else, for no other client"
                 raise LockDiffers(message, hint="leave out --frozen")
-            plans.append(plan)
             lock = lock.with_skill(plan.after)
         return plans
 

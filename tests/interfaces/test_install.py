@@ -318,6 +318,11 @@ def test_nothing_is_written_through_a_link_out_of_the_project(author: Kiwi, link
     assert [*elsewhere.iterdir()] == []
 
 
+def test_a_loop_of_links_is_said(author: Kiwi):
+    (author.cwd / ".agents").symlink_to(".agents")
+    refused(author, "install", skills.ID, expect=1, code="unreadable")
+
+
 def test_a_link_within_the_project_is_followed_unless_it_leads_into_its_repository(author: Kiwi):
     (author.cwd / ".agents/skills").mkdir(parents=True)
     (author.cwd / ".claude").symlink_to(".agents")
