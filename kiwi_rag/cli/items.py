@@ -224,7 +224,8 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
 @REF
 @SOURCE
 @option("--statement", is_flag=True, help="Print the signed statement in place of the content.")
-async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool) -> None:
+@option("--file", default="", help="Print this file of a skill in place of SKILL.md.")
+async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool, file: str) -> None:
     """Print the signed content of an item, from the nearest tier that has it; of a skill SKILL.md, and its files."""
     found = await items.find(app, ref, app.source_names(source or "all"))
     _warn(session, app, found)
@@ -237,14 +238,25 @@ async def show(session: Session, app: Services, ref: str, source: str | None, st
         row = render.item_json(found.stored, {"signer": signer.principal, "key_id": signer.key_id})
         row = {"tier": found.tier.name, **row, **render.state_json(found.state)}
         row |= {"metadata": dict(signed.metadata), "files": dict(signed.digests), "executables": signed.executables}
-        session.print_json({**row, "content": found.content})
+        session.print_json({**row, "content": _text_of(found, file)})
         return
     by = render.signed_by(signer.principal, found.state)
     session.notify(f"{signed.ref} from {found.tier.name}, signed by {by}, digest {found.stored.digest}")
-    if len(signed.digests) > 1:
-        marks = {name: " (executable)" if name in signed.executables else "" for name in signed.digests}
-        session.notify(f"{len(marks)} files:", *(f"  {name}{mark}" for name, mark in marks.items()))
-    session.print(render.safe(found.content.rstrip("\n")))
+    if len(signed.digests) > 1 and not file:
+        session.notify(*render.file_tree(found.stored.files, signed.executables))
+    session.print(render.safe(_text_of(found, file).rstrip("\n")))
+
+
+def _text_of(found: FoundItem, file: str) -> str:
+    """Return the text of a file of an item, of the main file where none is named."""
+    name, ref = file or found.signed.main, found.signed.ref
+    if name not in found.stored.files:
+        raise NotFound(f"{ref} has no file {name!r}", hint=f"kiwi show {ref}")
+    try:
+        return found.stored.files[name].decode()
+    except UnicodeDecodeError as error:
+        message = f"{name} of {ref} is a binary file of {counted(len(found.stored.files[name]), 'bytes')}"
+        raise UsageError(message, hint=f"kiwi install {ref.item_id}") from error
 
 
 def _warn(session: Session, app: Services, found: FoundItem) -> None:
@@ -275,14 +287,16 @@ def _line(row: Mapping[str, Any]) -> str:
 @click.argument("refs", nargs=-1)
 @SOURCE
 async def verify(session: Session, app: Services, refs: tuple[str, ...], source: str | None) -> int:
-    """Verify indexed items again, and compare them with their files and between tiers.
+    """Verify indexed items and installed skills again, and compare them with their files and between tiers.
 
-    Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, or two tiers have the same
-    version with different content.
+    Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
+    missing, or two tiers have the same version with different content.
     """
+    from kiwi_rag.usecases.install import verify_installed
+
     wanted, source = [parse_address(ref) for ref in refs], source or "local"
     session.notify(await fetch_revocations(app))
-    verdicts = await items.verify(app, wanted, source)
+    verdicts = [*await items.verify(app, wanted, source), *await verify_installed(app, wanted, source)]
     if wanted and not verdicts:
         raise NotFound(f"{', '.join(refs)}: not found in {source}", hint="kiwi list shows what is there")
     lines = (
@@ -291,7 +305,7 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     )
     session.print_data([verdict.as_dict() for verdict in verdicts], map(render.safe, lines))
     states = [one.state for one in verdicts]
-    named = ("verified", "changed", "yanked", "refused", *(["conflict"] if "conflict" in states else []))
+    named = ("verified", "changed", "yanked", "refused", *(name for name in ("conflict", "missing") if name in states))
     session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
     return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 

@@ -15,9 +15,10 @@ from kiwi_rag.storage.safe_open import read_below, read_linked
 MAX_BYTES = 256 * 1024
 MAX_SIGNATURE_BYTES = 2 << 20
 _SKILL = "SKILL.md"
-_SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
+_CACHE = "__pycache__"
+_SKIPPED_FOLDERS = frozenset({"vectors", _CACHE})
 # What tools leave behind, and where settings of one machine stand: nobody means to publish these.
-_LEFT_BEHIND = frozenset({"__pycache__", ".git", ".hg", ".svn", ".DS_Store", ".env"})
+_LEFT_BEHIND = frozenset({_CACHE, ".git", ".hg", ".svn", ".DS_Store", ".env"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,14 @@ def signature_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
-def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate | Finding:
+def read_item(
+    source: SourceFile, root: Path, tier: str = "", *, without_caches: bool = False
+) -> ItemCandidate | Finding:
     """Return the files of an item below `root` and its signature, or a finding that says why they cannot be read.
 
     The file of an item may be a link that stays below `root`. A skill has no links in it, and nothing that tools leave
-    behind: what stands beside its signed files could be read or executed with them. `tier` is named in messages.
+    behind: what stands beside its signed files could be read or executed with them; `without_caches` passes over what
+    Python wrote to ``__pycache__``. `tier` is named in messages.
     """
     if source.problem:
         return source.problem
@@ -91,7 +95,7 @@ def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate |
     of = ItemCandidate(source.item_type, source.item_id, {}, path.name, path=display_path(path), tier=tier)
     try:
         if source.item_type.is_folder:
-            return _read_folder(of, path.parent, root)
+            return _read_folder(of, path.parent, root, without_caches)
         side = signature_path(path)
         signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
         return replace(of, files={path.name: read_linked(path, root, MAX_BYTES)}, signature=signature)
@@ -101,11 +105,13 @@ def read_item(source: SourceFile, root: Path, tier: str = "") -> ItemCandidate |
         return _problem(path, "source.unreadable", f"{path} is gone", "run it again")
 
 
-def _read_folder(of: ItemCandidate, folder: Path, root: Path) -> ItemCandidate | Finding:
+def _read_folder(of: ItemCandidate, folder: Path, root: Path, without_caches: bool) -> ItemCandidate | Finding:
     files: dict[str, bytes] = {}
     executables: list[str] = []
     signature = None
     for path in _below(folder):
+        if without_caches and _CACHE in path.relative_to(folder).parts:
+            continue
         name, steps = path.relative_to(folder).as_posix(), _absolute(path).relative_to(_absolute(root)).as_posix()
         if problem := _file_problem(path, name):
             return problem

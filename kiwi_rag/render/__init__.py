@@ -90,6 +90,20 @@ def table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str
     return [line.format(*row).rstrip() for row in rows]
 
 
+def file_tree(files: Mapping[str, bytes], executables: Sequence[str]) -> list[str]:
+    """Return the files of an item as a tree, those of a folder before its folders, with sizes."""
+    total = counted(sum(map(len, files.values())), "bytes")
+    lines, above = [f"{counted(len(files), 'files')}, {total}:"], tuple[str, ...]()
+    for *folders, name in sorted((path.split("/") for path in files), key=lambda parts: (parts[:-1], parts[-1])):
+        for depth, folder in enumerate(folders, 1):
+            if tuple(folders[:depth]) != above[:depth]:
+                lines.append(f"{'  ' * depth}{folder}/")
+        above, path = tuple(folders), "/".join([*folders, name])
+        mark = ", executable" if path in executables else ""
+        lines.append(f"{'  ' * (len(folders) + 1)}{name}  ({counted(len(files[path]), 'bytes')}{mark})")
+    return lines
+
+
 def finding_text(finding: Finding, style: Style = plain) -> str:
     """Return a finding as ``where: severity code: message`` and, on a second line, how to fix it."""
     where = safe(f"{finding.where}: ") if finding.where else ""

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Container, Mapping, Sequence
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.formats.source import SourceFile, path_of, read_item
-from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item
+from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem, VersionConflict
 from kiwi_rag.search.verify import VerifiedItem
+from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.system import differing_executables
 
 
@@ -36,13 +37,17 @@ def _difference(item: VerifiedItem, tier: Collection) -> str:
     found = read_item(SourceFile(path, signed.ref.item_type, signed.ref.item_id), tier.root)
     if isinstance(found, Finding):
         return found.message
-    digests = {name: sha256_hex(data) for name, data in found.files.items()}
-    files = {name for name, _ in digests.items() ^ signed.digests.items()}
-    files |= differing_executables(found.executables, signed.executables)
+    files = edited_files(found, signed)
     if not files:
         return ""
     edited = path.parent / min(files)  # of a skill, one of its files
     return f"{edited} was edited since it was indexed: {_bump_command(signed.ref, tier)}"
+
+
+def edited_files(found: ItemCandidate, signed: ItemStatement) -> set[str]:
+    """Return the names of the files that are not as they were signed: other bytes, added, missing, other mode."""
+    files = {name for name, _ in found.digests.items() ^ signed.digests.items()}
+    return files | differing_executables(found.executables, signed.executables)
 
 
 async def find_version_conflicts(

@@ -25,6 +25,7 @@ from kiwi_rag.errors import (
 )
 from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item, signature_path, walk
+from kiwi_rag.integrations.skill_folders import write_skill
 from kiwi_rag.model import Envelope, Finding, Item, ItemRef, ItemType, sha256_hex
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.signing import statement
@@ -32,7 +33,7 @@ from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.sources.source import read
-from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
+from kiwi_rag.storage.atomic import remove_folder, write_user_file
 from kiwi_rag.system import HAS_MODES, windows_problem
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
@@ -254,13 +255,7 @@ def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, 
         write_user_file(placed.path, files[placed.path.name])
         write_user_file(signature_path(placed.path), statement.signature_file(envelope))
         return placed
-    executables = statement.parse_item(envelope.payload).executables
-    written = {name: (data, 0o755 if name in executables else 0o644) for name, data in files.items()}
-    written[signature_path(placed.path).name] = statement.signature_file(envelope), 0o644
-    try:
-        replace_folder(placed.path.parent, written)
-    except OSError as error:
-        raise SourceUnreadable(f"cannot write {placed.path.parent}: {error.strerror}") from error
+    write_skill(placed.path.parent, envelope, files)
     return placed
 
 
@@ -282,10 +277,7 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     if {name: sha256_hex(data) for name, data in files.items()} != signed.digests or signed.main != path.name:
         raise MalformedEnvelope(f"the files of {signed.ref} are not those that were signed")
     folder = path.parent
-    for name in () if HAS_MODES else files:  # on Windows
-        if problem := windows_problem(PureWindowsPath(signed.ref.item_id, name)):
-            hint = f"ask its author to rename it; kiwi show {signed.ref} prints it"
-            raise UsageError(f"{name} of {signed.ref} cannot be written on Windows: {problem}", hint=hint)
+    check_names(signed)
     linked = path.is_symlink() or (signed.ref.item_type.is_folder and folder.is_symlink())
     if linked or not folder.resolve().is_relative_to(ai_dir.resolve()):
         raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")
@@ -295,6 +287,14 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
     if path.exists() and not overwrite and not _is_same(placed, ai_dir, signed, files):
         raise UsageError(f"{path} exists with other content", hint="compare them, then use --force to overwrite it")
     return placed
+
+
+def check_names(signed: ItemStatement) -> None:
+    """Raise `UsageError` on Windows if it cannot write a file of a signed item by its name."""
+    for name in () if HAS_MODES else signed.digests:
+        if problem := windows_problem(PureWindowsPath(signed.ref.item_id, name)):
+            hint = f"ask its author to rename it; kiwi show {signed.ref} prints it"
+            raise UsageError(f"{name} of {signed.ref} cannot be written on Windows: {problem}", hint=hint)
 
 
 def _check_folder(ai_dir: Path, folder: Path) -> None:

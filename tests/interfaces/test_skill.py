@@ -167,8 +167,15 @@ def test_show_lists_the_files_repeats_warnings_and_prints_the_statement(ready: K
     ready.run("add", ".ai/skills")
     shown = ready.run("show", REF)
     assert shown.stdout.encode() == FILES["SKILL.md"]
-    assert "13 files:" in shown.stderr
-    assert "  scripts/stop.sh (executable)" in shown.stderr.splitlines()
+    tree = shown.stderr[shown.stderr.index("13 files, ") :].splitlines()
+    assert [line.partition("  (")[0] for line in tree[1:]] == [
+        "  LICENSE.txt", "  SKILL.md",
+        "  assets/", "    logo.png", "    template.json", "    mail/", "      subject.txt",
+        "  references/", "    checklist.md", "    faq.txt", "    thresholds.md",
+        "    deep/", "      history.md", "      roles.md",
+        "  scripts/", "    fetch.py", "    start.py", "    stop.sh",
+    ]  # fmt: skip
+    assert f"    stop.sh  ({len(FILES['scripts/stop.sh'])} bytes, executable)" in tree
     warning = "scripts/fetch.py:1: warning permissions.undeclared: requests needs the permission 'network'"
     assert shown.stderr.count(warning) == 1
     statement = json.loads(ready.run("show", REF, "--statement").stdout)
@@ -178,6 +185,20 @@ def test_show_lists_the_files_repeats_warnings_and_prints_the_statement(ready: K
     assert digests == {name: hashlib.sha256(data).hexdigest() for name, data in contents_signed(folder).items()}
     assert ready.json("show", REF)["files"] == digests
     assert ready.json("show", REF, "--statement") == statement
+
+
+def test_show_prints_one_file_as_it_was_signed(ready: Kiwi):
+    folder = write_skill(ready)
+    ready.run("add", ".ai/skills")
+    (folder / "references/faq.txt").write_text("How long? An hour.\n")
+    shown = ready.run("show", REF, "--file", "references/faq.txt")
+    assert shown.stdout.encode() == FILES["references/faq.txt"]
+    assert ready.json("show", REF, "--file", "references/faq.txt")["content"].encode() == FILES["references/faq.txt"]
+    missing = ready.run("show", REF, "--file", "../SKILL.md", expect=1).stderr
+    assert "skill:acme/canary-release@1.0.0 has no file '../SKILL.md'" in missing
+    assert (
+        f"a binary file of {len(IMAGE)} bytes" in ready.run("show", REF, "--file", "assets/logo.png", expect=2).stderr
+    )
 
 
 def contents_signed(folder: Path) -> dict[str, bytes]:

@@ -308,6 +308,25 @@ def test_an_item_is_published_from_its_page_and_its_workspace_is_kept(user: Kiwi
     assert refused.status_code == 422 and "unsigned" in text_of(refused)
 
 
+def test_a_skill_is_installed_from_its_page(user: Kiwi, browser: httpx.Client) -> None:
+    ref, root, folder = f"{SKILL}@1.0.0@project", str(user.cwd), user.cwd / ".agents/skills/canary-release"
+    page = text_of(browser.get("/item", params={"ref": SKILL, "root": root}))
+    assert "It is not installed in this project, nor for you." in page and "Install version 1.0.0…" in page
+    question = f"Install {SKILL}@1.0.0 in {root}, signed by {ADA}? Agents that work there follow it."
+    assert question in text_of(browser.post("/item/install", data={"ref": ref, "root": root}))
+    assert not folder.exists()
+    after = confirmed(browser, "/item/install", question, ref=ref, root=root)
+    assert f"{SKILL}@1.0.0 is installed." in after
+    assert "Installed in .agents/skills: version 1.0.0, verified" in after
+    (folder / "LICENSE.txt").write_text("edited")
+    page = text_of(browser.get("/item", params={"ref": SKILL, "root": root}))
+    assert "Installed in .agents/skills: version 1.0.0, changed .agents/skills/canary-release/LICENSE.txt was" in page
+    refused = browser.post("/item/install", data={"ref": ref, "root": root, "confirmed": "yes"})
+    assert "was edited since it was installed" in text_of(refused)
+    assert (folder / "LICENSE.txt").read_text() == "edited"
+    user.run("uninstall", "canary-release", "--force")
+
+
 def test_a_changed_file_says_so_and_shows_what_was_signed(user: Kiwi, browser: httpx.Client) -> None:
     path = user.cwd / ".ai/knowledge/acme/note.md"
     signed = path.read_bytes()
@@ -326,7 +345,14 @@ def test_a_reader_sees_no_forms_and_which_role_is_needed(user: Kiwi, browser: ht
             page = reader.get(path)
             assert 'method="post"' not in page.text
             assert "The role admin is needed" in page.text
-        for path in ("/registry/stop", "/registry/revoke", "/registry/trust", "/item/publish", "/item/yank"):
+        for path in (
+            "/registry/stop",
+            "/registry/revoke",
+            "/registry/trust",
+            "/item/publish",
+            "/item/yank",
+            "/item/install",
+        ):
             assert reader.post(path, data={"confirmed": "yes"}).status_code == 403
 
 

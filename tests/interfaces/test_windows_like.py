@@ -67,6 +67,11 @@ def test_a_skill_whose_file_may_be_executed_is_verified_and_written_again(ready:
     run(ready, "sync", "--to", "user", "--force")
     written = skills.on_disk(ready.home / ".ai/skills" / skills.ID)
     assert {name: data for name, (data, _) in written.items() if name in skills.FILES} == skills.FILES
+    installed = ready.cwd / ".agents/skills/pdf-forms"
+    run(ready, "install", skills.ID)
+    assert skills.on_disk(installed).keys() == {*skills.FILES, "SKILL.md.sig"}
+    (installed / "NOTICE").write_text("changed")
+    assert ".agents/skills/pdf-forms/NOTICE was edited" in run(ready, "verify", expect=3)
 
 
 def test_the_documents_of_a_workspace(kiwi: Kiwi) -> None:

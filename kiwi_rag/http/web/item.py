@@ -20,10 +20,12 @@ from kiwi_rag.ingest.publication import NotPublished
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.jobs import Job
 from kiwi_rag.model import sha256_hex
+from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing import dsse
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.usecases import add, items, registry
+from kiwi_rag.usecases.install import SkillInstaller, place_of, verify_installed
 from kiwi_rag.usecases.items import FoundItem
 
 MAX_COMPARED = 20_000
@@ -47,6 +49,7 @@ class Items(PageGroup):
         local = [copy for copy in copies.values() if isinstance(copy, FoundItem) and copy.tier.root]
         is_readable = "registry" in copies and not isinstance(copies["registry"], RegistryError)
         path = str(Path(stored.path).parent / name) if stored.path else ""
+        about = [parse_address(ref.item_id)]
         values = {
             "found": found, "file": name, "root": root, "lines": _lines(stored.files[name]),
             "editor": editor_address(found.tier.root, path, 1), "warnings": items.state_warnings(found),
@@ -55,6 +58,7 @@ class Items(PageGroup):
             "published": await app.registry_client.item_status(ref) if is_readable else (), "other": other,
             "diff": await asyncio.to_thread(_diff, other, found) if other else None,
             "statement": json.loads(stored.envelope.payload), "envelope": dsse.encode(stored.envelope),
+            "installed": await verify_installed(app, about, "local") if ref.item_type.is_folder else (),
         }  # fmt: skip
         return Page("item.html", values)
 
@@ -90,8 +94,22 @@ class Items(PageGroup):
         count = await registry.yank(app, ref, form.get("reason", ""))
         return _published(ref, root, f"{ref} was yanked{'' if count else ' already; nothing changed'}.")
 
+    async def install(self, form: Form) -> Done:
+        """Install the version of a skill that the form names for the agents that work in a project."""
+        app, ref = await self._workspaces.services(root := form.get("root", "")), form.get("ref", "")
+        installer = SkillInstaller(app, place_of(app, "project"))
+        async with self._context.writing:
+            [plan] = await installer.plan_install([ref], ())
+            before = f" {plan.other_signer} signed the installed version." if plan.other_signer else ""
+            question = f"Install {plan.after.ref} in {installer.place.base}, signed by {plan.found.signer.principal}?"
+            confirm(form, f"{question}{before} Agents that work there follow it.", "Install it")
+            await installer.apply([plan])
+        return Done(f"/item?ref={quote(ref)}&root={quote(root)}", f"{plan.after.ref} is installed.")
+
     pages: ClassVar = {"/item": show}
-    actions: ClassVar = {"/item/index": index, "/item/publish": publish, "/item/yank": yank}
+    actions: ClassVar = {
+        "/item/index": index, "/item/publish": publish, "/item/yank": yank, "/item/install": install,
+    }  # fmt: skip
 
 
 def _published(ref: object, root: str, message: str) -> Done:
