@@ -6,6 +6,7 @@ The front matter of ``SKILL.md`` describes the skill. Its map ``metadata`` may h
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -108,3 +109,33 @@ def other_sections(files: Mapping[str, bytes], main: str) -> Iterator[Section]:
 def _printable(heading: str) -> str:
     """Return a heading, which may be decoded from YAML or JSON, without the characters that a reader does not see."""
     return "".join(character for character in heading if character.isprintable())
+
+
+_CORE_SCHEMA = {
+    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
+    "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "int": ("[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+}
+"""The types of unquoted values in YAML 1.2, whose dates, and words such as ``yes``, are texts."""
+
+
+def front_matter_json(content: str) -> dict[str, Any] | None:
+    """Return the whole front matter of a ``SKILL.md`` as JSON values, as its author wrote it; None if it has none."""
+    from yaml import SafeLoader, YAMLError, load
+
+    class CoreLoader(SafeLoader):
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
+
+    for name, (pattern, first) in _CORE_SCHEMA.items():
+        CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(f"(?:{pattern})\\Z"), first)
+    try:
+        block = front_matter(content, FindingList())
+        if block is None:
+            return None
+        block.root()  # without anchors, which can make a long text of a short one, and within limits
+        values_there = json.dumps(load(block.text, CoreLoader), allow_nan=False, ensure_ascii=False)  # noqa: S506
+        found = json.loads(values_there.encode())
+    except (MalformedSource, YAMLError, ValueError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None

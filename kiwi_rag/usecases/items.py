@@ -13,7 +13,17 @@ from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
-from kiwi_rag.model import Admission, Filters, Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
+from kiwi_rag.model import (
+    Admission,
+    Filters,
+    Finding,
+    ItemRef,
+    ItemState,
+    ItemType,
+    StoredItem,
+    VersionConflict,
+    sha256_hex,
+)
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_address, require_files, verify_stored
@@ -189,21 +199,35 @@ def _with_path(tier: Collection, stored: StoredItem) -> StoredItem:
     return replace(stored, path=str(path_of(tier.root, stored.ref))) if tier.root else stored
 
 
-async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tuple[str, ItemRef]], bool]:
+async def list_verified(
+    app: Services,
+    begin: int,
+    count: int,
+    filters: Filters = Filters(),  # noqa: B008
+) -> tuple[list[tuple[str, VerifiedItem]], bool]:
     """Return those of `count` items of the local tiers from `begin` on that verify, and whether there are more."""
     tiers = [app.local(name) for name in app.source_names("local")]
-    items = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
+    items = [(tier, stored) for tier in tiers for stored in await tier.store.list(filters)]
     trust = app.trust
 
-    def page() -> list[tuple[str, ItemRef]]:
+    def page() -> list[tuple[str, VerifiedItem]]:
         found = []
         for tier, stored in items[begin : begin + count]:
             with suppress(KiwiError):
-                verify_stored(stored, stored.ref, trust, tier)
-                found.append((tier.name, stored.ref))
+                found.append((tier.name, verify_stored(stored, stored.ref, trust, tier)))
         return found
 
     return await asyncio.to_thread(page), begin + count < len(items)
+
+
+async def list_skills(app: Services, begin: int, count: int) -> tuple[list[FoundItem], bool]:
+    """Return those of `count` skills that `list_verified` returns, with their files, and whether there are more."""
+    listed, more = await list_verified(app, begin, count, Filters(item_type=ItemType.SKILL))
+    found = []
+    for tier, item in listed:
+        with suppress(KiwiError):
+            found.append(await find(app, f"skill:{item.signed.ref.item_id}@{tier}", ()))
+    return found, more
 
 
 async def list_documents(workspace: Collection, filters: Filters) -> tuple[list[dict[str, Any]], int]:
