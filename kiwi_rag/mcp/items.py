@@ -36,7 +36,7 @@ _SEARCH_INPUTS: dict[str, Schema] = {
 }  # fmt: skip
 _GET_INPUTS: dict[str, Schema] = {
     "ref": _REF, "source": text("Of a ref without tier.", maxLength=20),
-    "file": text("Of a skill: one of its files.", default="", maxLength=500),
+    "file": text("Of a skill: a file.", default="", maxLength=500),
     "max_tokens": budget(8_000), "continuation": pagination.CONTINUATION,
 }  # fmt: skip
 _VALIDATE_INPUTS: dict[str, Schema] = {

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from mcp import types
 
 from kiwi_rag.collection import RANKS
-from kiwi_rag.errors import InvalidItemId, NotFound, Refused, UsageError
+from kiwi_rag.errors import InvalidItemId, NotFound, Refused, UsageError, Yanked
 from kiwi_rag.formats.skill import front_matter_json
 from kiwi_rag.mcp.pagination import parse_cursor
 from kiwi_rag.model.refs import MAX_ID_SEGMENTS, ItemRef, check_item_id
@@ -124,7 +124,7 @@ async def _find_holder(
                 return found
         except InvalidItemId:
             break
-        except Refused as error:
+        except (Refused, Yanked) as error:
             hint = f"{error.code}: {error.message}"
         except NotFound:
             continue
