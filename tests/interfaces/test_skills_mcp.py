@@ -22,11 +22,11 @@ from kiwi_rag.mcp.server import build
 from kiwi_rag.mcp.toolsets import load
 from kiwi_rag.services import Services
 from tests.interfaces import node
-from tests.interfaces.conftest import PATIENCE, Kiwi
+from tests.interfaces.conftest import PATIENCE, Kiwi, author_in
 from tests.interfaces.mcp_server import StrictClient, connected, serving
 from tests.interfaces.skills_client import Mismatch, RpcError, SkillHost, over_http, over_stdio
 from tests.interfaces.test_registry_clients import other_user
-from tests.interfaces.test_skill import FILES, write_skill
+from tests.interfaces.test_skill import FILES
 
 CANARY = "skill://project/acme/canary-release/SKILL.md"
 NESTED = "skill://project/acme/release/tools/nested/SKILL.md"
@@ -50,16 +50,9 @@ def write_outer(user: Kiwi) -> Path:
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
     """A user with two skills; tests leave them as they are."""
-    folder = tmp_path_factory.mktemp("team")
-    folder.chmod(0o755)
-    for name in ("home", "project"):
-        (folder / name).mkdir()
-    user = Kiwi(folder / "home", folder / "project")
-    user.run("init")
-    user.run("keys", "new", "--principal", "ada@acme.example")
-    write_skill(user)
+    user = author_in(tmp_path_factory.mktemp("team"))
     write_outer(user)
-    user.run("add", ".ai/skills")
+    user.run("add", ".ai/skills/acme/release")
     return user
 
 
@@ -299,10 +292,9 @@ async def test_the_client_of_fastmcp_lists_gets_and_verifies(team: Kiwi, url: st
                 assert (f"sha256:{hashlib.sha256(data).hexdigest()}", len(data)) == (one.digest, one.size)
 
 
-def test_an_edited_file_is_served_as_it_was_signed_and_the_entry_says_changed(ready: Kiwi) -> None:
-    folder = write_skill(ready)
-    ready.run("add", ".ai/skills")
-    with talking(ready) as host:
+def test_an_edited_file_is_served_as_it_was_signed_and_the_entry_says_changed(author: Kiwi) -> None:
+    folder = author.cwd / ".ai/skills/acme/canary-release"
+    with talking(author) as host:
         held = host.get(CANARY)
         (folder / "references/faq.txt").write_text("How long? As you like.\n")
         (folder / "more.md").write_text("# Not signed\n")
@@ -316,11 +308,9 @@ def test_an_edited_file_is_served_as_it_was_signed_and_the_entry_says_changed(re
             host.read(held, CANARY.replace("SKILL.md", "more.md"))
 
 
-def test_what_does_not_verify_is_neither_listed_nor_served(ready: Kiwi) -> None:
-    write_skill(ready)
-    ready.run("add", ".ai/skills")
-    ready.run("trust", "remove", "ada@acme.example")
-    with talking(ready) as host:
+def test_what_does_not_verify_is_neither_listed_nor_served(author: Kiwi) -> None:
+    author.run("trust", "remove", "ada@acme.example")
+    with talking(author) as host:
         assert host.entries() == []
         assert host.ask("resources/list")["resources"] == []
         for method in ("skills/get", "resources/read"):
@@ -329,24 +319,24 @@ def test_what_does_not_verify_is_neither_listed_nor_served(ready: Kiwi) -> None:
             assert refused.value.code == -32602
 
 
-def test_a_skill_of_the_registry_is_got_by_its_uri_and_a_yanked_one_says_so(ready: Kiwi) -> None:
-    write_skill(ready)
-    ready.run("add", ".ai/skills")
-    ready.extra["OWNER_URL"] = ready.run("registry", "start").stdout.strip()
-    ready.run("publish", ".ai/skills")
+def test_a_skill_of_the_registry_is_got_by_its_uri_and_a_yanked_one_says_so(author: Kiwi) -> None:
+    author.extra["OWNER_URL"] = author.run("registry", "start").stdout.strip()
+    author.run("publish", ".ai/skills")
     there = CANARY.replace("project", "registry")
-    with talking(other_user(ready)) as host:
+    with talking(other_user(author)) as host:
         assert host.entries() == []
         entry = host.get(there)
         assert host.load(entry) == FILES
         assert entry["_meta"]["io.kiwi-rag/provenance"]["tier"] == "registry"
-        ready.run("yank", "acme/canary-release@1.0.0", "--yes")
+        author.run("yank", "acme/canary-release@1.0.0", "--yes")
         with pytest.raises(RpcError, match="yanked") as refused:
             host.get(there)
         assert refused.value.code == -32602
-    with talking(ready) as host:
+    with talking(author) as host:
         (entry,) = host.entries()
         assert entry["_meta"]["io.kiwi-rag/provenance"]["state"] == "yanked"
+    assert "was yanked" in author.run("export", "--well-known", "public", expect=4).stderr
+    assert not (author.cwd / "public").exists()
 
 
 async def test_a_tool_reads_any_text_of_a_skill_for_hosts_without_the_extension(url: str) -> None:

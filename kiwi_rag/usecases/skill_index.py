@@ -1,0 +1,259 @@
+"""Indexes of skills in the format of Agent Skills Discovery 0.2.0: written for a web site, and read from a folder.
+
+An index is ``.well-known/agent-skills/index.json``; beside it is an archive a skill, which has the author's signature.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from kiwi_rag.errors import NotFound, Refused, Rejected, SourceUnreadable, StoreError, UsageError
+from kiwi_rag.formats.source import display_path
+from kiwi_rag.model import Filters, Finding, ItemType, sha256_hex
+from kiwi_rag.search.verify import parse_address
+from kiwi_rag.services import Services
+from kiwi_rag.signing.statement import is_nameable, signature_file
+from kiwi_rag.sources import skill_archive
+from kiwi_rag.sources.skill_archive import refuse
+from kiwi_rag.storage.atomic import replace_folder
+from kiwi_rag.storage.safe_open import read_below
+from kiwi_rag.usecases import items
+from kiwi_rag.usecases.items import FoundItem
+
+SCHEMA = "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
+FOLDER = ".well-known/agent-skills"
+INDEX = "index.json"
+_MAX_INDEX = 2 << 20
+_MAX_SKILLS = 1_000
+_MAX_TOTAL = 200 << 20
+_NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedSkill:
+    """A verified skill, and its archive."""
+
+    found: FoundItem
+    archive: bytes
+
+    @property
+    def name(self) -> str:
+        """The last segment of its id."""
+        return str(self.found.signed.metadata["name"])
+
+    @property
+    def file(self) -> str:
+        """The name of its archive beside the index, which is its relative URL, too."""
+        return f"{self.name}.tar.gz"
+
+    @property
+    def entry(self) -> dict[str, str]:
+        """Its entry in the index."""
+        about = {"name": self.name, "type": "archive", "description": str(self.found.signed.metadata["description"])}
+        return {**about, "url": self.file, "digest": f"sha256:{sha256_hex(self.archive)}"}
+
+
+async def pack_skills(app: Services, refs: Sequence[str]) -> list[PackedSkill]:
+    """Return the skills at these addresses, or all of the local tiers, verified and packed, in the order of names.
+
+    Raises
+    ------
+    NotFound
+        When there is none at an address, or none at all.
+    UsageError
+        When an address is of another item, or two skills have the same name.
+    Rejected
+        When one does not verify, or was yanked.
+    """
+    found, problems = list[FoundItem](), list[Finding]()
+    for address in [_skill_address(ref) for ref in refs] or await _local_skills(app):
+        try:
+            one = await items.find(app, address, app.source_names("all"))
+        except Refused as error:
+            problems.append(Finding(error.code, f"{address}: {error.message}", hint=error.hint))
+            continue
+        hint = f"kiwi show {one.signed.ref} says why; name the skills to export without it"
+        problems += [Finding("yanked", f"{one.signed.ref} was yanked", hint=hint)] if one.state.yanked else []
+        found.append(one)
+    if problems:
+        raise Rejected("the export", problems)
+    if not found:
+        raise NotFound("there is no indexed skill to export", hint="kiwi add .ai/skills")
+    packed = {one.signed.ref.key: _pack(one) for one in found}
+    return _without_twins(sorted(packed.values(), key=lambda one: one.name))
+
+
+def _skill_address(ref: str) -> str:
+    address = parse_address(ref if ":" in ref else f"skill:{ref}")
+    if address.item_type is not ItemType.SKILL:
+        raise UsageError(f"{ref} is not a skill", hint="kiwi list --type skill --source all")
+    return ref if ":" in ref else f"skill:{ref}"
+
+
+async def _local_skills(app: Services) -> Sequence[str]:
+    """Return the address of each skill in the local tiers, of several with one id that of the nearest tier."""
+    nearest: dict[Any, str] = {}
+    for name in app.source_names("local"):
+        for stored in await app.local(name).store.list(Filters(item_type=ItemType.SKILL)):
+            nearest.setdefault(stored.ref.key, f"skill:{stored.ref.item_id}@{name}")
+    return list(nearest.values())
+
+
+def _pack(found: FoundItem) -> PackedSkill:
+    files = {**found.stored.files, skill_archive.SIGNATURE: signature_file(found.stored.envelope)}
+    return PackedSkill(found, skill_archive.pack(files, found.signed.executables))
+
+
+def _without_twins(packed: list[PackedSkill]) -> list[PackedSkill]:
+    for one, other in pairwise(packed):
+        if one.name == other.name:
+            both = f"{one.found.signed.ref} and {other.found.signed.ref}"
+            raise UsageError(f"{both} have the same name in an index", hint="name the skills to export")
+    return packed
+
+
+def write_index(site: Path, packed: Iterable[PackedSkill]) -> Path:
+    """Replace the index of a web site's folder and its archives, as a whole; return the path of the index.
+
+    Raises
+    ------
+    UsageError
+        When the index's folder has other files in it, or a link stands on the way to it.
+    StoreError
+        When it cannot be written.
+    """
+    folder = site / FOLDER
+    for step in (folder.parent, folder):
+        if step.is_symlink():
+            raise UsageError(f"{step} is a link, and Kiwi writes through no link", hint="export to another folder")
+    if other := [name for name in _names_in(folder) if name != INDEX and not name.endswith(".tar.gz")]:
+        hint = "remove it, or export to another folder"
+        raise UsageError(f"{folder / min(other)} is not of an index, and the folder is replaced as a whole", hint=hint)
+    files = {one.file: one.archive for one in packed}
+    index = {"$schema": SCHEMA, "skills": [one.entry for one in packed]}
+    files[INDEX] = json.dumps(index, ensure_ascii=False, indent=1).encode() + b"\n"
+    try:
+        replace_folder(folder, {name: (data, 0o644) for name, data in files.items()})
+    except OSError as error:
+        raise StoreError(f"cannot write {folder}: {error.strerror}", hint="check the folder and the disk") from error
+    return folder / INDEX
+
+
+def _names_in(folder: Path) -> Sequence[str]:
+    try:
+        return [path.name for path in folder.iterdir()] if os.path.lexists(folder) else []
+    except OSError as error:
+        raise StoreError(f"cannot read {folder}: {error.strerror}", hint="export to another folder") from error
+
+
+class IndexedSkill(NamedTuple):
+    """A skill that an index has, as it would stand in its folder: with ``SKILL.md.sig``, if it is signed."""
+
+    name: str
+    files: Mapping[str, bytes]
+    executables: tuple[str, ...]
+
+
+def has_index(folder: Path) -> bool:
+    """Return whether there is an index in a folder, which may be that of a web site or the index's own."""
+    return any(os.path.lexists(folder / below / INDEX) for below in (FOLDER, ""))
+
+
+def read_index(folder: Path) -> list[IndexedSkill]:
+    """Return the skills of the index in a folder; nothing is written, and no signature is verified.
+
+    Raises
+    ------
+    Rejected
+        With a finding for each skill that cannot be accepted; then none is returned.
+    SourceUnreadable
+        When the index is missing or cannot be read.
+    """
+    below = f"{FOLDER}/" if os.path.lexists(folder / FOLDER / INDEX) else ""
+    place = display_path(folder / below / INDEX)
+    found, findings, total = dict[str, IndexedSkill](), list[Finding](), 0
+    for entry in _entries(_read(folder, f"{below}{INDEX}", _MAX_INDEX), place):
+        try:
+            one = _read_entry(folder, below, entry, place)
+            if one.name in found:
+                refuse(place, "index.name", f"two skills are named {one.name}", "remove one")
+        except Rejected as error:
+            findings += error.findings
+            continue
+        found[one.name] = one
+        total += sum(map(len, one.files.values()))
+        if total > _MAX_TOTAL:
+            refuse(place, "index.size", f"the skills have over {_MAX_TOTAL >> 20} MiB in total", "split the index")
+    if findings:
+        raise Rejected(place, findings)
+    return list(found.values())
+
+
+def _entries(data: bytes, place: str) -> Sequence[Any]:
+    try:
+        index = json.loads(data)
+    except (ValueError, RecursionError):
+        index = None
+    schema = index.get("$schema") if isinstance(index, dict) else None
+    if schema != SCHEMA:
+        refuse(place, "index.schema", f"it is no index with the $schema {SCHEMA}", "ask its author for this version")
+    entries = index.get("skills")
+    if not isinstance(entries, list) or len(entries) > _MAX_SKILLS:
+        refuse(place, "index.malformed", f"'skills' is no list of up to {_MAX_SKILLS} skills", "ask its author")
+    return entries
+
+
+def _read_entry(folder: Path, below: str, entry: Any, place: str) -> IndexedSkill:
+    """Return the skill of an entry; raise `Rejected` if it cannot be accepted."""
+    members = ("name", "type", "description", "url", "digest")
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in members):
+        refuse(place, "index.malformed", f"a skill has not the texts {', '.join(members)}", "ask its author")
+    name, kind, _, url, digest = (entry[name] for name in members)
+    if not _NAME.fullmatch(name):
+        message = f"{name[:80]!r} is not made of words of lower-case letters and digits joined by '-'"
+        refuse(place, "index.name", message, "rename the skill")
+    if kind not in ("skill-md", "archive"):
+        refuse(place, "index.type", f"{name} is of the type {kind[:40]!r}", "skill-md and archive are read")
+    path = below + _path_of(url, name, place)
+    try:
+        data = _read(folder, path, skill_archive.MAX_BYTES)
+    except SourceUnreadable as error:
+        refuse(place, "source.unreadable", f"{name}: {error.message}", error.hint)
+    if digest != f"sha256:{sha256_hex(data)}":
+        message = f"{path} has not the digest that the index names for {name}"
+        refuse(place, "index.digest", message, "download it again; somebody may have changed it")
+    if kind == "skill-md":
+        return IndexedSkill(name, {"SKILL.md": data}, ())
+    return IndexedSkill(name, *skill_archive.unpack(data, display_path(folder / path)))
+
+
+def _path_of(url: str, name: str, place: str) -> str:
+    """Return the path of a URL below the folder of the index."""
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path).removeprefix(f"/{FOLDER}/").removeprefix("./")
+        is_path_alone = url == parts.path
+    except ValueError:
+        path, is_path_alone = "", False
+    if not is_path_alone or not is_nameable(path) or any(step.startswith(".") for step in path.split("/")):
+        message = f"the URL of {name} is not that of a file below the folder of the index: {url[:80]!r}"
+        refuse(place, "index.url", message, "download the file to that folder, and name it there")
+    return path
+
+
+def _read(folder: Path, path: str, max_bytes: int) -> bytes:
+    try:
+        data, _ = read_below(folder, path, max_bytes)
+    except FileNotFoundError as error:
+        raise SourceUnreadable(f"{folder / path} is missing", hint="download it, too") from error
+    if len(data) > max_bytes:
+        raise SourceUnreadable(f"{folder / path} has over {max_bytes >> 20} MiB", hint="split it")
+    return data
