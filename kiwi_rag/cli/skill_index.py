@@ -32,9 +32,7 @@ async def export(session: Session, app: Services, refs: tuple[str, ...], site: P
     packed = await skill_index.pack_skills(app, refs)
     session.notify(*(f"warning: {line}" for one in packed for line in items.state_warnings(one.found)))
     path = skill_index.write_index(site, packed)
-    rows = [
-        {**one.entry, "ref": str(one.found.signed.ref), "signer": one.found.signer.principal, "size": len(one.archive)}
-        for one in packed
-    ]
+    about = [(one, {"ref": str(one.found.signed.ref), "signer": one.found.signer.principal}) for one in packed]
+    rows = [{**one.entry, **more, "size": len(one.archive)} for one, more in about]
     session.print_data(rows, (f"{row['ref']}  {row['url']}  {row['digest']}" for row in rows))
     session.notify(f"{counted(len(rows), 'skills')} in {path}")

@@ -16,6 +16,7 @@ from typing import Any
 from kiwi_rag.formats import markdown
 from kiwi_rag.formats.documents import WRITTEN, detect, parse_as
 from kiwi_rag.formats.knowledge import Metadata, front_matter, values
+from kiwi_rag.formats.nodes import Node
 from kiwi_rag.formats.outcome import FindingList, ItemParts, MalformedSource, summary_of
 from kiwi_rag.model import Finding, Section
 
@@ -111,31 +112,29 @@ def _printable(heading: str) -> str:
     return "".join(character for character in heading if character.isprintable())
 
 
-_CORE_SCHEMA = {
-    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
-    "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
-    "int": ("[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", "-+0123456789"),
-    "float": (r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
-}
-"""The types of unquoted values in YAML 1.2, whose dates, and words such as ``yes``, are texts."""
-
-
 def front_matter_json(content: str) -> dict[str, Any] | None:
-    """Return the whole front matter of a ``SKILL.md`` as JSON values, as its author wrote it; None if it has none."""
-    from yaml import SafeLoader, YAMLError, load
-
-    class CoreLoader(SafeLoader):
-        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
-
-    for name, (pattern, first) in _CORE_SCHEMA.items():
-        CoreLoader.add_implicit_resolver(f"tag:yaml.org,2002:{name}", re.compile(f"(?:{pattern})\\Z"), first)
+    """Return the whole front matter of a ``SKILL.md`` with the types of YAML 1.2; None if it is no JSON object."""
     try:
         block = front_matter(content, FindingList())
-        if block is None:
-            return None
-        block.root()  # without anchors, which can make a long text of a short one, and within limits
-        values_there = json.dumps(load(block.text, CoreLoader), allow_nan=False, ensure_ascii=False)  # noqa: S506
-        found = json.loads(values_there.encode())
-    except (MalformedSource, YAMLError, ValueError, TypeError):
+        found = _typed(block.root(), block.text) if block else None
+        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+    except (MalformedSource, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return found
+
+
+_WORDS = {"": None, "True": True, "TRUE": True, "False": False, "FALSE": False}
+
+
+def _typed(node: Node, text: str) -> Any:
+    """Return what a node of a text says; of what is not quoted, JSON's words and numbers are those."""
+    if node.kind == "mapping":
+        return {child.key: _typed(child, text) for child in node.children}
+    if node.kind == "sequence":
+        return [_typed(child, text) for child in node.children]
+    if text.startswith(('"', "'", "|", ">"), node.start):
+        return node.text
+    try:
+        return json.loads(node.text, parse_constant=str)
+    except ValueError:
+        return _WORDS.get(node.text, node.text)

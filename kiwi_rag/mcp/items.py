@@ -9,7 +9,7 @@ from typing import Any
 
 from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
-from kiwi_rag.errors import NotFound, UsageError
+from kiwi_rag.errors import NotFound
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest.publication import Outcome, Published
 from kiwi_rag.mcp import pagination
@@ -85,18 +85,11 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
 
 def _text_of(found: FoundItem, file: str) -> str:
     """Return the text of one of an item's files, as it was signed."""
-    data = found.stored.files.get(file)
-    if data is None:
-        raise NotFound(f"{found.signed.ref} has no file {file[:200]!r}", hint="kiwi_get without file lists them")
     try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        hint = f"its digest is sha256:{found.signed.digests[file]}; kiwi get {found.signed.ref} copies the whole skill"
-        raise UsageError(f"{file} of {found.signed.ref} is not text", hint=hint) from error
-
-
-def _files(found: FoundItem) -> list[str]:
-    return sorted(found.signed.digests)
+        return found.stored.files[file].decode()
+    except (KeyError, UnicodeDecodeError) as error:
+        hint = "kiwi_get without file lists its files"
+        raise NotFound(f"{found.signed.ref} has no file {file[:200]!r} that is text", hint=hint) from error
 
 
 def _address_of(ref: str) -> str:
@@ -113,7 +106,7 @@ def _described(found: FoundItem) -> dict[str, Any]:
     about |= {"signer": signer.principal, "key_id": signer.key_id, "signed_at": signed.signed_at.isoformat()}
     permissions = [_permission_json(declared) for declared in metadata.pop("permissions", [])]
     declared = {"permissions": permissions, "inputs": metadata.pop("inputs", []), "metadata": metadata}
-    declared |= {"files": _files(found)}
+    declared |= {"files": sorted(signed.digests)}
     return {**about, **render.state_json(found.state), **declared, **render.yank_json(stored)}
 
 

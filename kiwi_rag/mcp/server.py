@@ -57,9 +57,8 @@ def build(context: ServerContext, offered: Toolset, record: Record | None = None
     """
     context.toolsets = tuple(offered.names)
     handlers = _Handlers(context, offered.tools, record)
-    with_items, with_skills = "items" in offered.names, "skills" in offered.names
-    names = _TOOL_REQUESTS + (_PROMPT_REQUESTS if with_items else ())
-    names += _RESOURCE_REQUESTS if with_items or with_skills else ()
+    names = _TOOL_REQUESTS + (_PROMPT_REQUESTS if "items" in offered.names else ())
+    names += _RESOURCE_REQUESTS if {"items", "skills"} & {*offered.names} else ()
     registered: Any = {f"on_{name}": _with_protocol_errors(getattr(handlers, name)) for name in names}
 
     @asynccontextmanager
@@ -72,7 +71,7 @@ def build(context: ServerContext, offered: Toolset, record: Record | None = None
     about: Any = {"version": __version__, "title": TITLE, "instructions": instructions(offered.names)}
     about |= {"cache_hints": _FRESH, "lifespan": lifespan, "get_tool_input_schema": lambda _name: None}
     server: Server[Any] = Server(NAME, **about, **registered)
-    if with_skills:
+    if "skills" in offered.names:
         server.extensions[skills.EXTENSION] = dict(skills.SETTINGS)
         for method, (params, handle) in skills.SkillMethods(context.app).by_name.items():
             server.add_request_handler(method, params, _with_protocol_errors(handle))
@@ -159,21 +158,22 @@ class _Handlers:
         """List the items of the local tiers that verify; a registry's are too many, and found by search."""
         begin = parse_cursor(params)
         filters = Filters() if "items" in self._context.toolsets else Filters(item_type=ItemType.SKILL)
-        found, more = await items.list_verified(self._context.app, begin, _PAGE, filters)
+        found, more = await items.list_verified(self._context.app, filters, begin, _PAGE)
         resources = [self._resource(tier, item) for tier, item in found]
         return types.ListResourcesResult(resources=resources, next_cursor=str(begin + _PAGE) if more else None)
 
     def _resource(self, tier: str, item: VerifiedItem) -> types.Resource:
-        ref = item.signed.ref
+        ref, about = item.signed.ref, item.signed.metadata
         if ref.item_type is ItemType.SKILL and "skills" in self._context.toolsets:
-            return skills.resource(tier, ref, item.signed.metadata)
+            uri, name = f"{skills.SCHEME}{tier}/{ref.item_id}/{ref.main_file}", about["name"]
+            return types.Resource(uri=uri, name=name, description=about["description"], mime_type=_TEXT)
         uri, name = f"kiwi://{tier}/{ref.item_type.value}/{ref.item_id}", f"{ref.item_id}@{ref.version}"
         return types.Resource(uri=uri, name=name, mime_type=_MIME.get(ref.item_type, _TEXT))
 
     async def list_resource_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
-        templates = {"items": _ITEM, "skills": skills.TEMPLATE}
-        offered = [templates[name] for name in templates if name in self._context.toolsets]
-        return types.ListResourceTemplatesResult(resource_templates=offered)
+        return types.ListResourceTemplatesResult(
+            resource_templates=[_ITEM] if "items" in self._context.toolsets else []
+        )
 
     async def read_resource(self, _context: Context, params: Any) -> types.ReadResourceResult:
         uri = str(params.uri)

@@ -9,16 +9,18 @@ from __future__ import annotations
 import base64
 import mimetypes
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
 
 from mcp import types
 
 from kiwi_rag.collection import RANKS
-from kiwi_rag.errors import InvalidItemId, NotFound, Refused, UsageError, Yanked
+from kiwi_rag.errors import InvalidItemId, KiwiError, NotFound, Refused, UsageError, Yanked
 from kiwi_rag.formats.skill import front_matter_json
 from kiwi_rag.mcp.pagination import parse_cursor
-from kiwi_rag.model.refs import MAX_ID_SEGMENTS, ItemRef, check_item_id
+from kiwi_rag.model import Filters, ItemType
+from kiwi_rag.model.refs import MAX_ID_SEGMENTS, check_item_id
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.usecases import items
@@ -30,10 +32,6 @@ SETTINGS = {"directoryRead": True}
 PROVENANCE = "io.kiwi-rag/provenance"
 """The key in an entry's ``_meta`` of who signed the skill, and whether it is as it was signed."""
 SCHEME = "skill://"
-TEMPLATE = types.ResourceTemplate(
-    uri_template="skill://{tier}/{+path}", name="skill", title="A file of a verified skill",
-    description="path: a skill's id and its file, as acme/pdf-forms/SKILL.md; tier: project, user or registry.",
-)  # fmt: skip
 TOOLSETS: Mapping[str, tuple[()]] = {"skills": ()}
 _PAGE = 50
 _MAIN = "SKILL.md"
@@ -41,14 +39,8 @@ _FOLDER = "inode/directory"
 _CACHEABLE = {"resultType": "complete", "ttlMs": 5_000, "cacheScope": "private"}
 
 
-class GetSkillParams(types.RequestParams):
-    """What ``skills/get`` takes."""
-
-    uri: str
-
-
-class ReadDirectoryParams(types.PaginatedRequestParams):
-    """What ``resources/directory/read`` takes."""
+class UriParams(types.PaginatedRequestParams):
+    """What a method takes that is about one URI; only a read of a directory may have a cursor."""
 
     uri: str
 
@@ -60,25 +52,25 @@ class SkillMethods:
         self._app = app
         self.by_name: Mapping[str, tuple[type[types.RequestParams], Any]] = {
             "skills/list": (types.PaginatedRequestParams, self._list),
-            "skills/get": (GetSkillParams, self._get),
-            "resources/directory/read": (ReadDirectoryParams, self._read_directory),
+            "skills/get": (UriParams, self._get),
+            "resources/directory/read": (UriParams, self._read_directory),
         }
 
     async def _list(self, _context: Any, params: types.PaginatedRequestParams) -> dict[str, Any]:
         """List the skills of the local tiers that verify; those of a registry are found by search, and got by URI."""
         begin = parse_cursor(params)
-        found, more = await items.list_skills(self._app, begin, _PAGE)
-        entries = [entry for one in found if (entry := _entry(one))]
+        listed, more = await items.list_verified(self._app, Filters(ItemType.SKILL), begin, _PAGE)
+        entries = []
+        for tier, one in listed:
+            with suppress(KiwiError):  # another of its files does not verify
+                entries.append(_entry(await items.find(self._app, f"skill:{one.signed.ref.item_id}@{tier}", ())))
         return {**_CACHEABLE, "skills": entries, **({"nextCursor": str(begin + _PAGE)} if more else {})}
 
-    async def _get(self, _context: Any, params: GetSkillParams) -> dict[str, Any]:
-        uri = params.uri
-        found = await _find_holder(self._app, uri, lambda one: uri == _uri(one, _MAIN), of_main=True)
-        if entry := _entry(found):
-            return {**_CACHEABLE, "skill": entry}
-        raise NotFound(f"no skill is served at {uri}", hint="the front matter of its SKILL.md cannot be read")
+    async def _get(self, _context: Any, params: UriParams) -> dict[str, Any]:
+        found = await _find_holder(self._app, params.uri, lambda one: params.uri == _uri(one, _MAIN))
+        return {**_CACHEABLE, "skill": _entry(found)}
 
-    async def _read_directory(self, _context: Any, params: ReadDirectoryParams) -> dict[str, Any]:
+    async def _read_directory(self, _context: Any, params: UriParams) -> dict[str, Any]:
         """List what is in a folder of a skill, or in the skill itself; a skill has few enough files for one page."""
         if params.cursor is not None:
             raise UsageError("the cursor is not from this server", hint="read the folder again without cursor")
@@ -104,20 +96,12 @@ async def read_file(app: Services, uri: str) -> types.TextResourceContents | typ
         return types.BlobResourceContents(uri=uri, blob=base64.b64encode(data).decode(), mime_type=mime_type)
 
 
-def resource(tier: str, ref: ItemRef, metadata: Mapping[str, Any]) -> types.Resource:
-    """Return the ``SKILL.md`` of a skill as it is listed among a server's resources."""
-    uri, name, about = f"{SCHEME}{tier}/{ref.item_id}/{_MAIN}", metadata["name"], metadata["description"]
-    return types.Resource(uri=uri, name=name, description=about, mime_type=_mime_type(_MAIN))
-
-
-async def _find_holder(
-    app: Services, uri: str, holds: Callable[[FoundItem], bool], *, of_main: bool = False
-) -> FoundItem:
-    """Return the outermost skill on the path of a URI that `holds` says yes to; `of_main`, the one in its folder."""
+async def _find_holder(app: Services, uri: str, holds: Callable[[FoundItem], bool]) -> FoundItem:
+    """Return the outermost skill on the path of a URI that `holds` says yes to."""
     tier, _, path = uri.removeprefix(SCHEME).partition("/")
     hint = "skills/list names the skills of the project and the user"
     steps = path.split("/") if uri.startswith(SCHEME) and tier in RANKS else []
-    for depth in range(len(steps) - 1 if of_main else 1, min(len(steps), MAX_ID_SEGMENTS) + 1):
+    for depth in range(1, min(len(steps), MAX_ID_SEGMENTS) + 1):
         try:
             found = await items.find(app, f"skill:{check_item_id('/'.join(steps[:depth]))}@{tier}", ())
             if holds(found):
@@ -131,27 +115,23 @@ async def _find_holder(
     raise NotFound(f"nothing is served at {uri[:200]!r}", hint=hint)
 
 
-def _entry(found: FoundItem) -> dict[str, Any] | None:
-    """Return the entry of a skill, JSON-ready; None if its front matter cannot be read."""
-    front_matter = front_matter_json(found.content)
-    if front_matter is None or front_matter.get("name") != found.signed.ref.item_id.rpartition("/")[2]:
-        return None
-    digests, sizes = found.signed.digests, found.stored.files
+def _entry(found: FoundItem) -> dict[str, Any]:
+    """Return the entry of a skill, JSON-ready; raise `NotFound` if its front matter cannot be that of an entry."""
+    signed, signer, stored = found.signed, found.signer, found.stored
+    front_matter = front_matter_json(found.content) or {}
+    if front_matter.get("name") != signed.ref.item_id.rpartition("/")[2]:
+        raise NotFound(f"{signed.ref} is not served", hint="the front matter of its SKILL.md cannot be read")
     resources = [
-        {"uri": uri, "digest": f"sha256:{digests[name]}", "size": len(sizes[name])}
+        {"uri": uri, "digest": f"sha256:{signed.digests[name]}", "size": len(stored.files[name])}
         for uri, name in _files(found).items()
     ]
-    meta = {PROVENANCE: _provenance(found)}
-    return {"uri": _uri(found, _MAIN), "frontmatter": front_matter, "resources": resources, "_meta": meta}
-
-
-def _provenance(found: FoundItem) -> dict[str, str]:
-    signed, signer = found.signed, found.signer
-    return {
+    provenance = {
         "ref": str(signed.ref), "tier": found.tier.name, "state": next(iter(found.state.labels), "verified"),
         "signer": signer.principal, "keyId": signer.key_id, "signedAt": format_time(signed.signed_at),
-        "statement": f"sha256:{found.stored.digest}",
+        "statement": f"sha256:{stored.digest}",
     }  # fmt: skip
+    about = {"uri": _uri(found, _MAIN), "frontmatter": front_matter, "resources": resources}
+    return {**about, "_meta": {PROVENANCE: provenance}}
 
 
 def _files(found: FoundItem) -> dict[str, str]:

@@ -13,17 +13,7 @@ from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
-from kiwi_rag.model import (
-    Admission,
-    Filters,
-    Finding,
-    ItemRef,
-    ItemState,
-    ItemType,
-    StoredItem,
-    VersionConflict,
-    sha256_hex,
-)
+from kiwi_rag.model import Admission, Filters, Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.search.state import find_version_conflicts, read_state, read_states
 from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_address, require_files, verify_stored
@@ -200,10 +190,7 @@ def _with_path(tier: Collection, stored: StoredItem) -> StoredItem:
 
 
 async def list_verified(
-    app: Services,
-    begin: int,
-    count: int,
-    filters: Filters = Filters(),  # noqa: B008
+    app: Services, filters: Filters, begin: int, count: int
 ) -> tuple[list[tuple[str, VerifiedItem]], bool]:
     """Return those of `count` items of the local tiers from `begin` on that verify, and whether there are more."""
     tiers = [app.local(name) for name in app.source_names("local")]
@@ -218,16 +205,6 @@ async def list_verified(
         return found
 
     return await asyncio.to_thread(page), begin + count < len(items)
-
-
-async def list_skills(app: Services, begin: int, count: int) -> tuple[list[FoundItem], bool]:
-    """Return those of `count` skills that `list_verified` returns, with their files, and whether there are more."""
-    listed, more = await list_verified(app, begin, count, Filters(item_type=ItemType.SKILL))
-    found = []
-    for tier, item in listed:
-        with suppress(KiwiError):
-            found.append(await find(app, f"skill:{item.signed.ref.item_id}@{tier}", ()))
-    return found, more
 
 
 async def list_documents(workspace: Collection, filters: Filters) -> tuple[list[dict[str, Any]], int]:

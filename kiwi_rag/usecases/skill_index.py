@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -18,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 from kiwi_rag.errors import NotFound, Refused, Rejected, SourceUnreadable, StoreError, UsageError
 from kiwi_rag.formats.source import display_path
 from kiwi_rag.model import Filters, Finding, ItemType, sha256_hex
-from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import is_nameable, signature_file
 from kiwi_rag.sources import skill_archive
@@ -37,28 +34,12 @@ _MAX_TOTAL = 200 << 20
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class PackedSkill:
-    """A verified skill, and its archive."""
+class PackedSkill(NamedTuple):
+    """A verified skill, its archive, and its entry in an index, whose URL is the archive's name beside the index."""
 
     found: FoundItem
     archive: bytes
-
-    @property
-    def name(self) -> str:
-        """The last segment of its id."""
-        return str(self.found.signed.metadata["name"])
-
-    @property
-    def file(self) -> str:
-        """The name of its archive beside the index, which is its relative URL, too."""
-        return f"{self.name}.tar.gz"
-
-    @property
-    def entry(self) -> dict[str, str]:
-        """Its entry in the index."""
-        about = {"name": self.name, "type": "archive", "description": str(self.found.signed.metadata["description"])}
-        return {**about, "url": self.file, "digest": f"sha256:{sha256_hex(self.archive)}"}
+    entry: Mapping[str, str]
 
 
 async def pack_skills(app: Services, refs: Sequence[str]) -> list[PackedSkill]:
@@ -73,54 +54,47 @@ async def pack_skills(app: Services, refs: Sequence[str]) -> list[PackedSkill]:
     Rejected
         When one does not verify, or was yanked.
     """
-    found, problems = list[FoundItem](), list[Finding]()
-    for address in [_skill_address(ref) for ref in refs] or await _local_skills(app):
+    packed, problems = dict[str, PackedSkill](), list[Finding]()
+    for address in refs or await _local_skills(app):
         try:
-            one = await items.find(app, address, app.source_names("all"))
+            found = await items.find(app, address, app.source_names("all"))
         except Refused as error:
             problems.append(Finding(error.code, f"{address}: {error.message}", hint=error.hint))
             continue
-        hint = f"kiwi show {one.signed.ref} says why; name the skills to export without it"
-        problems += [Finding("yanked", f"{one.signed.ref} was yanked", hint=hint)] if one.state.yanked else []
-        found.append(one)
+        one, ref = _pack(found), found.signed.ref
+        other = packed.setdefault(one.entry["name"], one).found.signed.ref
+        if other.key != ref.key:
+            raise UsageError(f"{other} and {ref} have the same name in an index", hint="name the skills to export")
+        if found.state.yanked:
+            problems.append(Finding("yanked", f"{ref} was yanked", hint="name the skills to export, without it"))
     if problems:
         raise Rejected("the export", problems)
-    if not found:
+    if not packed:
         raise NotFound("there is no indexed skill to export", hint="kiwi add .ai/skills")
-    packed = {one.signed.ref.key: _pack(one) for one in found}
-    return _without_twins(sorted(packed.values(), key=lambda one: one.name))
-
-
-def _skill_address(ref: str) -> str:
-    address = parse_address(ref if ":" in ref else f"skill:{ref}")
-    if address.item_type is not ItemType.SKILL:
-        raise UsageError(f"{ref} is not a skill", hint="kiwi list --type skill --source all")
-    return ref if ":" in ref else f"skill:{ref}"
+    return [packed[name] for name in sorted(packed)]
 
 
 async def _local_skills(app: Services) -> Sequence[str]:
     """Return the address of each skill in the local tiers, of several with one id that of the nearest tier."""
-    nearest: dict[Any, str] = {}
+    nearest: dict[object, str] = {}
     for name in app.source_names("local"):
-        for stored in await app.local(name).store.list(Filters(item_type=ItemType.SKILL)):
+        for stored in await app.local(name).store.list(Filters(ItemType.SKILL)):
             nearest.setdefault(stored.ref.key, f"skill:{stored.ref.item_id}@{name}")
     return list(nearest.values())
 
 
 def _pack(found: FoundItem) -> PackedSkill:
+    signed = found.signed
+    if signed.ref.item_type is not ItemType.SKILL:
+        raise UsageError(f"{signed.ref} is not a skill", hint="kiwi list --type skill --source all")
     files = {**found.stored.files, skill_archive.SIGNATURE: signature_file(found.stored.envelope)}
-    return PackedSkill(found, skill_archive.pack(files, found.signed.executables))
+    archive = skill_archive.pack(files, signed.executables)
+    about = {"name": signed.metadata["name"], "type": "archive", "description": signed.metadata["description"]}
+    place = {"url": f"{about['name']}.tar.gz", "digest": f"sha256:{sha256_hex(archive)}"}
+    return PackedSkill(found, archive, {**about, **place})
 
 
-def _without_twins(packed: list[PackedSkill]) -> list[PackedSkill]:
-    for one, other in pairwise(packed):
-        if one.name == other.name:
-            both = f"{one.found.signed.ref} and {other.found.signed.ref}"
-            raise UsageError(f"{both} have the same name in an index", hint="name the skills to export")
-    return packed
-
-
-def write_index(site: Path, packed: Iterable[PackedSkill]) -> Path:
+def write_index(site: Path, packed: Sequence[PackedSkill]) -> Path:
     """Replace the index of a web site's folder and its archives, as a whole; return the path of the index.
 
     Raises
@@ -134,24 +108,18 @@ def write_index(site: Path, packed: Iterable[PackedSkill]) -> Path:
     for step in (folder.parent, folder):
         if step.is_symlink():
             raise UsageError(f"{step} is a link, and Kiwi writes through no link", hint="export to another folder")
-    if other := [name for name in _names_in(folder) if name != INDEX and not name.endswith(".tar.gz")]:
-        hint = "remove it, or export to another folder"
-        raise UsageError(f"{folder / min(other)} is not of an index, and the folder is replaced as a whole", hint=hint)
-    files = {one.file: one.archive for one in packed}
+    files = {one.entry["url"]: one.archive for one in packed}
     index = {"$schema": SCHEMA, "skills": [one.entry for one in packed]}
     files[INDEX] = json.dumps(index, ensure_ascii=False, indent=1).encode() + b"\n"
     try:
+        for path in folder.iterdir() if os.path.lexists(folder) else ():
+            if path.name != INDEX and path.suffixes[-2:] != [".tar", ".gz"]:
+                hint = "the folder is replaced as a whole: remove the file, or export to another folder"
+                raise UsageError(f"{path} is not of an index", hint=hint)
         replace_folder(folder, {name: (data, 0o644) for name, data in files.items()})
     except OSError as error:
         raise StoreError(f"cannot write {folder}: {error.strerror}", hint="check the folder and the disk") from error
     return folder / INDEX
-
-
-def _names_in(folder: Path) -> Sequence[str]:
-    try:
-        return [path.name for path in folder.iterdir()] if os.path.lexists(folder) else []
-    except OSError as error:
-        raise StoreError(f"cannot read {folder}: {error.strerror}", hint="export to another folder") from error
 
 
 class IndexedSkill(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.usecases.skill_index import FOLDER, read_index
-from tests.interfaces.conftest import Kiwi
+from tests.interfaces.conftest import Kiwi, note
 from tests.interfaces.test_skill import FILES, contents, write_skill
 
 
@@ -80,8 +80,8 @@ def test_nothing_is_written_if_one_does_not_verify(author: Kiwi) -> None:
 @pytest.mark.parametrize(
     ("refs", "code", "told"),
     [
-        (["acme/none@project"], 1, "no item skill:acme/none@project"),
-        (["knowledge:acme/x"], 2, "is not a skill"),
+        (["acme/none@project"], 1, "no item acme/none@project"),
+        (["acme/note"], 2, "knowledge:acme/note@1.0.0 is not a skill"),
         (["../x"], 2, "is not made of segments"),
         (["a/canary-release", "acme/canary-release"], 2, "have the same name in an index"),
     ],
@@ -90,6 +90,8 @@ def test_what_cannot_be_exported_is_refused(author: Kiwi, refs: list[str], code:
     if "same name" in told:
         author.write("skills/a/canary-release/SKILL.md", FILES["SKILL.md"])
         author.run("add", ".ai/skills/a")
+    if "not a skill" in told:
+        author.run("add", str(author.write("knowledge/acme/note.md", note())))
     assert told in author.run("export", "--well-known", "public", *refs, expect=code).stderr
     assert not (author.cwd / "public").exists()
 
