@@ -163,10 +163,10 @@ class _Handlers:
         return types.ListResourcesResult(resources=resources, next_cursor=str(begin + _PAGE) if more else None)
 
     def _resource(self, tier: str, item: VerifiedItem) -> types.Resource:
-        ref, about = item.signed.ref, item.signed.metadata
+        ref = item.signed.ref
         if ref.item_type is ItemType.SKILL and "skills" in self._context.toolsets:
-            uri, name = f"{skills.SCHEME}{tier}/{ref.item_id}/{ref.main_file}", about["name"]
-            return types.Resource(uri=uri, name=name, description=about["description"], mime_type=_TEXT)
+            uri, about = f"{skills.SCHEME}{tier}/{ref.item_id}/{ref.main_file}", item.signed.metadata.get("description")
+            return types.Resource(uri=uri, name=ref.item_id.rpartition("/")[2], description=about, mime_type=_TEXT)
         uri, name = f"kiwi://{tier}/{ref.item_type.value}/{ref.item_id}", f"{ref.item_id}@{ref.version}"
         return types.Resource(uri=uri, name=name, mime_type=_MIME.get(ref.item_type, _TEXT))
 

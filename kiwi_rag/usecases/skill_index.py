@@ -85,13 +85,13 @@ async def _local_skills(app: Services) -> Sequence[str]:
 
 def _pack(found: FoundItem) -> PackedSkill:
     signed = found.signed
-    if signed.ref.item_type is not ItemType.SKILL:
-        raise UsageError(f"{signed.ref} is not a skill", hint="kiwi list --type skill --source all")
+    name = signed.ref.item_id.rpartition("/")[2]
+    if signed.ref.item_type is not ItemType.SKILL or not _NAME.fullmatch(name):
+        raise UsageError(f"{signed.ref} is not a skill that an index can name", hint="kiwi list --type skill")
     files = {**found.stored.files, skill_archive.SIGNATURE: signature_file(found.stored.envelope)}
     archive = skill_archive.pack(files, signed.executables)
-    about = {"name": signed.metadata["name"], "type": "archive", "description": signed.metadata["description"]}
-    place = {"url": f"{about['name']}.tar.gz", "digest": f"sha256:{sha256_hex(archive)}"}
-    return PackedSkill(found, archive, {**about, **place})
+    about = {"name": name, "type": "archive", "description": str(signed.metadata.get("description", ""))}
+    return PackedSkill(found, archive, {**about, "url": f"{name}.tar.gz", "digest": f"sha256:{sha256_hex(archive)}"})
 
 
 def write_index(site: Path, packed: Sequence[PackedSkill]) -> Path:

@@ -92,6 +92,7 @@ def test_what_cannot_be_exported_is_refused(author: Kiwi, refs: list[str], code:
         author.run("add", ".ai/skills/a")
     if "not a skill" in told:
         author.run("add", str(author.write("knowledge/acme/note.md", note())))
+        assert "acme/canary-release" in author.run("list", "--type", "skill").stdout
     assert told in author.run("export", "--well-known", "public", *refs, expect=code).stderr
     assert not (author.cwd / "public").exists()
 
