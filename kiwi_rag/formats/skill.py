@@ -6,6 +6,7 @@ The front matter of ``SKILL.md`` describes the skill. Its map ``metadata`` may h
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -121,3 +122,31 @@ def other_sections(files: Mapping[str, bytes], main: str) -> Iterator[Section]:
 def _printable(heading: str) -> str:
     """Return a heading, which may be decoded from YAML or JSON, without the characters that a reader does not see."""
     return "".join(character for character in heading if character.isprintable())
+
+
+def front_matter_json(content: str) -> dict[str, Any] | None:
+    """Return the whole front matter of a ``SKILL.md`` with the types of YAML 1.2; None if it is no JSON object."""
+    try:
+        block = front_matter(content, FindingList())
+        found = _typed(block.root(), block.text) if block else None
+        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+    except (MalformedSource, ValueError):
+        return None
+    return found
+
+
+_WORDS = {"": None, "True": True, "TRUE": True, "False": False, "FALSE": False}
+
+
+def _typed(node: Node, text: str) -> Any:
+    """Return what a node of a text says; of what is not quoted, JSON's words and numbers are those."""
+    if node.kind == "mapping":
+        return {child.key: _typed(child, text) for child in node.children}
+    if node.kind == "sequence":
+        return [_typed(child, text) for child in node.children]
+    if text.startswith(('"', "'", "|", ">"), node.start):
+        return node.text
+    try:
+        return json.loads(node.text, parse_constant=str)
+    except ValueError:
+        return _WORDS.get(node.text, node.text)

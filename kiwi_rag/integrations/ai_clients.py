@@ -24,7 +24,7 @@ from kiwi_rag.integrations.client_hooks import HookEntries
 from kiwi_rag.integrations.config_edit import JSON, MODULE, NAME, TOML, ConfigEntries, Entry, ManagedBlock
 
 VERB = "mcp"
-TOOLSETS = "items,workspace"
+TOOLSETS = "items,skills,workspace"
 """What a server offers by default."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kiwi_rag import render, usecases
 from kiwi_rag.collection import SOURCES
+from kiwi_rag.errors import NotFound
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.ingest.publication import Outcome, Published
 from kiwi_rag.mcp import pagination
@@ -35,6 +36,7 @@ _SEARCH_INPUTS: dict[str, Schema] = {
 }  # fmt: skip
 _GET_INPUTS: dict[str, Schema] = {
     "ref": _REF, "source": text("Of a ref without tier.", maxLength=20),
+    "file": text("Of a skill: a file.", default="", maxLength=500),
     "max_tokens": budget(8_000), "continuation": pagination.CONTINUATION,
 }  # fmt: skip
 _VALIDATE_INPUTS: dict[str, Schema] = {
@@ -47,7 +49,7 @@ _PUBLISH_INPUTS = {"refs": {**texts("Signed items of this project, each as [type
 _HITS = "query complete hits tiers notices refused corrections close continuation"
 _CONTENT = (
     "ref item_type item_id version tier signer key_id digest verified changed yanked private signed_at permissions "
-    "inputs metadata content continuation"
+    "inputs metadata files file content continuation"
 )
 
 
@@ -71,12 +73,23 @@ async def kiwi_get(context: ServerContext, arguments: Mapping[str, Any], _report
     app = context.app
     names = app.source_names(arguments.get("source", app.settings.source))
     found = await items.find(app, _address_of(arguments["ref"]), names, hint="find it with kiwi_search")
-    request = {"digest": found.stored.digest}
+    file = arguments["file"] or found.signed.main
+    content = _text_of(found, file)
+    request = {"digest": found.stored.digest, "file": file}
     begin = agents.parse_continuation(arguments["continuation"], request)
-    text, end = agents.content_page(found.content, begin, arguments["max_tokens"])
+    text, end = agents.content_page(content, begin, arguments["max_tokens"])
     following = agents.make_continuation(end, request)
-    data = {**_described(found), "content": text, "continuation": following}
+    data = {**_described(found), "file": file, "content": text, "continuation": following}
     return Answer(_item_text(data, begin, found.state), data)
+
+
+def _text_of(found: FoundItem, file: str) -> str:
+    """Return the text of one of an item's files, as it was signed."""
+    try:
+        return found.stored.files[file].decode()
+    except (KeyError, UnicodeDecodeError) as error:
+        hint = "kiwi_get without file lists its files"
+        raise NotFound(f"{found.signed.ref} has no file {file[:200]!r} that is text", hint=hint) from error
 
 
 def _address_of(ref: str) -> str:
@@ -93,6 +106,7 @@ def _described(found: FoundItem) -> dict[str, Any]:
     about |= {"signer": signer.principal, "key_id": signer.key_id, "signed_at": signed.signed_at.isoformat()}
     permissions = [_permission_json(declared) for declared in metadata.pop("permissions", [])]
     declared = {"permissions": permissions, "inputs": metadata.pop("inputs", []), "metadata": metadata}
+    declared |= {"files": sorted(signed.digests)}
     return {**about, **render.state_json(found.state), **declared, **render.yank_json(stored)}
 
 
@@ -101,7 +115,8 @@ def _item_text(data: Mapping[str, Any], begin: int, state: ItemState) -> str:
     lines = [f"{data['ref']} · {data['tier']} · signed by {signer} · digest {data['digest']}"]
     lines += agents.agents_state_lines(state)
     permissions = [f"Permission: {row['verb']} {row['resource']} {row['pattern']}" for row in data["permissions"]]
-    declared = [] if begin else [*map(_input_text, data["inputs"]), *permissions]
+    files = [f"Files: {', '.join(data['files'])}"] if len(data["files"]) > 1 else []
+    declared = [] if begin else [*map(_input_text, data["inputs"]), *permissions, *files]
     if "yanked_at" in data:
         lines.append(f"Yanked on {data['yanked_at']}.")
         declared.append(f"Reason: {data['yank_reason']}")  # a registry's words: between the marks

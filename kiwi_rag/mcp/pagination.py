@@ -43,6 +43,20 @@ def parse_time(name: str, given: str) -> datetime | None:
         raise UsageError(f"{name} is not a date: {given[:40]!r}", hint="2026-01-31, or 2026-01-31T12:00:00Z") from error
 
 
+def parse_cursor(params: Any) -> int:
+    """Return the position that the cursor of a request for a list stands for, 0 without one.
+
+    Raises
+    ------
+    UsageError
+        When it is not one that a list of this server ended with.
+    """
+    cursor = (params and params.cursor) or "0"
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
+        raise UsageError("the cursor is not from this server", hint="list again without cursor")
+    return int(cursor)
+
+
 def _shown(hits: Sequence[SearchResult], end: int | None) -> object:
     """Return the hits before a position, as a continuation's digest counts them."""
     return [(hit.address, hit.passage.text) for hit in hits[:end]]

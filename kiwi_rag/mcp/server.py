@@ -20,10 +20,13 @@ from mcp.shared.uri_template import UriTemplate
 from kiwi_rag import __version__, render
 from kiwi_rag.embedding import well_formed
 from kiwi_rag.errors import KiwiError, NotFound, UsageError
+from kiwi_rag.mcp import skills
 from kiwi_rag.mcp.context import ServerContext, import_what_threads_use, trace_call
+from kiwi_rag.mcp.pagination import parse_cursor
 from kiwi_rag.mcp.toolsets import NAME, TITLE, Tool, Toolset, instructions, suggestion
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import Filters, ItemType
 from kiwi_rag.render import agents
+from kiwi_rag.search.verify import VerifiedItem
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import items
 
@@ -40,20 +43,22 @@ _TRUSTED: Sequence[CacheableMethod] = ("resources/list", "resources/read")
 _FRESH = dict.fromkeys(_FIXED, CacheHint(_HOUR_MS, "public"))
 _FRESH |= dict.fromkeys(_TRUSTED, CacheHint(_MOMENT_MS, "private"))
 _TOOL_REQUESTS = ("list_tools", "call_tool")
-_ITEM_REQUESTS = ("list_resources", "list_resource_templates", "read_resource", "list_prompts", "get_prompt")
+_RESOURCE_REQUESTS = ("list_resources", "list_resource_templates", "read_resource")
+_PROMPT_REQUESTS = ("list_prompts", "get_prompt")
 _Handler = Callable[["Context", Any], Awaitable[Any]]
 Record = Callable[[Any, Mapping[str, Any], str], Awaitable[None]]
 """Records a call that may change something: the HTTP request, tool and arguments, and the outcome."""
 
 
 def build(context: ServerContext, offered: Toolset, record: Record | None = None) -> Server[Any]:
-    """Return a server that offers these tools, and with the toolset items its resources and prompt.
+    """Return a server that offers these tools, with the toolset items its resources and prompt, with skills skills.
 
     All calls share `context`. Without `record`, the user who started the server is the only caller.
     """
     context.toolsets = tuple(offered.names)
     handlers = _Handlers(context, offered.tools, record)
-    names = _TOOL_REQUESTS + (_ITEM_REQUESTS if "items" in offered.names else ())
+    names = _TOOL_REQUESTS + (_PROMPT_REQUESTS if "items" in offered.names else ())
+    names += _RESOURCE_REQUESTS if {"items", "skills"} & {*offered.names} else ()
     registered: Any = {f"on_{name}": _with_protocol_errors(getattr(handlers, name)) for name in names}
 
     @asynccontextmanager
@@ -65,7 +70,12 @@ def build(context: ServerContext, offered: Toolset, record: Record | None = None
     # No schema names headers; without its function the SDK lists all tools.
     about: Any = {"version": __version__, "title": TITLE, "instructions": instructions(offered.names)}
     about |= {"cache_hints": _FRESH, "lifespan": lifespan, "get_tool_input_schema": lambda _name: None}
-    return Server(NAME, **about, **registered)
+    server: Server[Any] = Server(NAME, **about, **registered)
+    if "skills" in offered.names:
+        server.extensions[skills.EXTENSION] = dict(skills.SETTINGS)
+        for method, (params, handle) in skills.SkillMethods(context.app).by_name.items():
+            server.add_request_handler(method, params, _with_protocol_errors(handle))
+    return server
 
 
 def _with_protocol_errors(handle: _Handler) -> _Handler:
@@ -146,19 +156,30 @@ class _Handlers:
 
     async def list_resources(self, _context: Context, params: Any) -> types.ListResourcesResult:
         """List the items of the local tiers that verify; a registry's are too many, and found by search."""
-        cursor = (params and params.cursor) or "0"
-        if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
-            raise UsageError("the cursor is not from this server", hint="list again without cursor")
-        found, more = await items.list_verified(self._context.app, int(cursor), _PAGE)
-        resources = [_resource(tier, ref) for tier, ref in found]
-        return types.ListResourcesResult(resources=resources, next_cursor=str(int(cursor) + _PAGE) if more else None)
+        begin = parse_cursor(params)
+        filters = Filters() if "items" in self._context.toolsets else Filters(item_type=ItemType.SKILL)
+        found, more = await items.list_verified(self._context.app, filters, begin, _PAGE)
+        resources = [self._resource(tier, item) for tier, item in found]
+        return types.ListResourcesResult(resources=resources, next_cursor=str(begin + _PAGE) if more else None)
+
+    def _resource(self, tier: str, item: VerifiedItem) -> types.Resource:
+        ref = item.signed.ref
+        if ref.item_type is ItemType.SKILL and "skills" in self._context.toolsets:
+            uri, about = f"{skills.SCHEME}{tier}/{ref.item_id}/{ref.main_file}", item.signed.metadata.get("description")
+            return types.Resource(uri=uri, name=ref.item_id.rpartition("/")[2], description=about, mime_type=_TEXT)
+        uri, name = f"kiwi://{tier}/{ref.item_type.value}/{ref.item_id}", f"{ref.item_id}@{ref.version}"
+        return types.Resource(uri=uri, name=name, mime_type=_MIME.get(ref.item_type, _TEXT))
 
     async def list_resource_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=[_ITEM])
+        return types.ListResourceTemplatesResult(
+            resource_templates=[_ITEM] if "items" in self._context.toolsets else []
+        )
 
     async def read_resource(self, _context: Context, params: Any) -> types.ReadResourceResult:
         uri = str(params.uri)
-        named = UriTemplate.parse(_ITEM.uri_template).match(uri)
+        if uri.startswith(skills.SCHEME) and "skills" in self._context.toolsets:
+            return types.ReadResourceResult(contents=[await skills.read_file(self._context.app, uri)])
+        named = UriTemplate.parse(_ITEM.uri_template).match(uri) if "items" in self._context.toolsets else None
         if named is None:
             raise NotFound(f"there is no resource {uri[:200]!r}", hint=_ITEM.uri_template)
         found = await items.find(self._context.app, f"{named['item_type']}:{named['item_id']}@{named['tier']}", ())
@@ -180,11 +201,6 @@ class _Handlers:
         text = await _directive_text(self._context.app, arguments["ref"], arguments.get("inputs", ""))
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
         return types.GetPromptResult(description=_RUN_DIRECTIVE.description, messages=[message])
-
-
-def _resource(tier: str, ref: ItemRef) -> types.Resource:
-    uri, name = f"kiwi://{tier}/{ref.item_type.value}/{ref.item_id}", f"{ref.item_id}@{ref.version}"
-    return types.Resource(uri=uri, name=name, mime_type=_MIME.get(ref.item_type, _TEXT))
 
 
 def listed_tool(tool: Tool) -> types.Tool:

@@ -170,8 +170,9 @@ VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Protocol versions that start with ``initialize``; a client that requests another is offered the last."""
 
 _TOOLS = {"tools": {"listChanged": False}}
-_ITEMS = {"prompts": {"listChanged": False}, "resources": {"subscribe": False, "listChanged": False}}
-"""Capabilities: of every server, and of one with the toolset items."""
+_PROMPTS = {"prompts": {"listChanged": False}}
+_RESOURCES = {"resources": {"subscribe": False, "listChanged": False}}
+"""Capabilities: of every server, of one with the toolset items, and of one with items or skills."""
 
 
 def initialize_response(line: bytes, toolsets: Sequence[str]) -> dict[str, Any] | None:
@@ -193,7 +194,8 @@ def initialize_response(line: bytes, toolsets: Sequence[str]) -> dict[str, Any] 
 
 
 def _result(version: str, toolsets: Sequence[str]) -> dict[str, Any]:
-    capabilities = {**(_ITEMS if "items" in toolsets else {}), **_TOOLS}
+    capabilities = {**(_PROMPTS if "items" in toolsets else {}), **_TOOLS}
+    capabilities |= _RESOURCES if {"items", "skills"} & {*toolsets} else {}
     about = {"capabilities": capabilities, "instructions": instructions(toolsets)}
     about["protocolVersion"] = version if version in VERSIONS else VERSIONS[-1]
     return {**about, "serverInfo": {"name": NAME, "title": TITLE, "version": __version__}}

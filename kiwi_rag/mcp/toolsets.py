@@ -205,6 +205,7 @@ def tool(
 
 TOOLSETS = {
     "items": "kiwi_rag.mcp.items",
+    "skills": "kiwi_rag.mcp.skills",
     "workspace": "kiwi_rag.mcp.workspace",
     "documents": "kiwi_rag.mcp.workspace",
     "library": "kiwi_rag.mcp.library",
@@ -213,7 +214,7 @@ TOOLSETS = {
 }
 """Name → the module that has it in its own ``TOOLSETS``."""
 
-DEFAULT = "items,workspace"
+DEFAULT = "items,skills,workspace"
 """The toolsets of a server that names none and has no project."""
 IN_PROJECT = f"{DEFAULT},documents"
 """The toolsets of a server that names none, where a project is set up."""
@@ -264,6 +265,8 @@ INSTRUCTIONS: Mapping[str, str] = {
     "the user and a global registry, and shows only items that a trusted key signed, verified at each search. Before "
     "you read files or write something new, describe your task in plain words to kiwi_search; read the best hit whole "
     "with kiwi_get, and cite it by its ref.",
+    "skills": "Skills, which are folders of instructions, references and scripts, are resources of the extension "
+    "io.modelcontextprotocol/skills, at skill://{tier}/{id}/SKILL.md. Each verified when it was listed or read.",
     "workspace": "Kiwi finds passages of this repository's own files: API specifications, decisions, designs, code, "
     "diagrams and notes. Before you open or grep files, call workspace_search with a question in plain words, or with "
     "an operation such as POST /check-ins; every passage has its path and lines. workspace_index_stats says what is "

@@ -189,18 +189,19 @@ def _with_path(tier: Collection, stored: StoredItem) -> StoredItem:
     return replace(stored, path=str(path_of(tier.root, stored.ref))) if tier.root else stored
 
 
-async def list_verified(app: Services, begin: int, count: int) -> tuple[list[tuple[str, ItemRef]], bool]:
+async def list_verified(
+    app: Services, filters: Filters, begin: int, count: int
+) -> tuple[list[tuple[str, VerifiedItem]], bool]:
     """Return those of `count` items of the local tiers from `begin` on that verify, and whether there are more."""
     tiers = [app.local(name) for name in app.source_names("local")]
-    items = [(tier, stored) for tier in tiers for stored in await tier.store.list(Filters())]
+    items = [(tier, stored) for tier in tiers for stored in await tier.store.list(filters)]
     trust = app.trust
 
-    def page() -> list[tuple[str, ItemRef]]:
+    def page() -> list[tuple[str, VerifiedItem]]:
         found = []
         for tier, stored in items[begin : begin + count]:
             with suppress(KiwiError):
-                verify_stored(stored, stored.ref, trust, tier)
-                found.append((tier.name, stored.ref))
+                found.append((tier.name, verify_stored(stored, stored.ref, trust, tier)))
         return found
 
     return await asyncio.to_thread(page), begin + count < len(items)

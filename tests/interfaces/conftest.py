@@ -163,6 +163,33 @@ def ready(kiwi: Kiwi) -> Kiwi:
     return kiwi
 
 
+@pytest.fixture
+def author(tmp_path: Path) -> Kiwi:
+    """A user with one signed skill, `tests.interfaces.test_skill.FILES`."""
+    return author_in(tmp_path)
+
+
+def author_in(folder: Path) -> Kiwi:
+    """Make a user with one signed skill in an empty folder."""
+    folder.chmod(0o755)
+    shutil.copytree(made_once("author", _sign_skill), folder, dirs_exist_ok=True)
+    user = Kiwi(folder / "home", folder / "project")
+    user.run("index")  # nothing is embedded
+    return user
+
+
+def _sign_skill(folder: Path) -> None:
+    from tests.interfaces.test_skill import write_skill
+
+    for name in ("home", "project"):
+        (folder / name).mkdir()
+    user = Kiwi(folder / "home", folder / "project")
+    user.run("init")
+    user.run("keys", "new", "--principal", "ada@acme.example")
+    write_skill(user)
+    user.run("add", ".ai/skills")
+
+
 @pytest.fixture(scope="session")
 def acme(tmp_path_factory: pytest.TempPathFactory) -> Kiwi:
     """A user with the example items, signed and indexed; tests leave items and index as they are."""

@@ -54,7 +54,8 @@ _ITEM_HITS = record(
     continuation=nullable(STRING),
 )
 _CONTENT = record(
-    string=f"{_CITED} signed_at content",
+    string=f"{_CITED} signed_at file content",
+    strings="files",
     version=_VERSION,
     tier=_TIER,
     boolean="verified changed yanked private",

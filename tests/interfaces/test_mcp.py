@@ -368,7 +368,7 @@ async def test_pages_hold_every_hit_once_though_a_signer_may_have_only_half_of_a
     assert len(every) == len(set(every)) == 12
 
 
-@pytest.mark.parametrize("toolsets", [["items", "workspace"], ["documents"]])
+@pytest.mark.parametrize("toolsets", [["items", "workspace"], ["documents"], ["skills"], ["items", "skills"]])
 def test_the_early_answer_is_the_one_that_the_sdk_gives(acme: Kiwi, toolsets: list[str]) -> None:
     from kiwi_rag.mcp.stdio import VERSIONS, initialize_response
 

@@ -81,7 +81,7 @@ def test_toolsets_are_chosen_and_an_agent_is_told_of_those_alone(project: Kiwi) 
     assert "`workspace_search`" in told
     assert "kiwi_search" not in told
     refused = project.run("setup", "claude", "--project", "--toolsets", "everything", expect=2)
-    assert "items, workspace, documents" in refused.stderr
+    assert "items, skills, workspace, documents" in refused.stderr
 
 
 def test_a_malformed_file_is_named_with_its_line_and_left_as_it_is(project: Kiwi) -> None:

@@ -182,6 +182,20 @@ def test_agents_get_the_tools_of_their_role(reader: httpx.Client, admin: httpx.C
     assert all_of_them - reading == {"reindex_documents", "update_files"}
 
 
+def test_agents_are_served_skills(reader: httpx.Client) -> None:
+    def ask(method: str) -> dict:
+        meta = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "t", "version": "1"}, "clientCapabilities": {}}
+        params = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}}
+        headers = {"Accept": "application/json, text/event-stream", "Mcp-Method": method}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = reader.post("/mcp", json=body, headers={**headers, "Mcp-Protocol-Version": "2026-07-28"})
+        return answer.json()["result"]
+
+    declared = ask("server/discover")["capabilities"]["extensions"]
+    assert declared == {"io.modelcontextprotocol/skills": {"directoryRead": True}}
+    assert isinstance(ask("skills/list")["skills"], list)
+
+
 PAGES = [
     "/", "/search", "/search?q=undo+a+bad+release", "/search?q=roll+back&scope=workspaces&explain=on", "/settings",
     "/search?q=roll+back&compare=on&alpha2=0&kind=markdown", "/stores", "/add", "/indexing", "/sources",

@@ -299,3 +299,32 @@ def test_a_skill_that_is_too_large_is_not_read_to_its_end(tmp_path: Path, more: 
     found = read(skills.write(tmp_path, {**skills.FILES, **more}), tmp_path)
     assert isinstance(found, Finding)
     assert found.code == code
+
+
+VALUES = {
+    "plain": "plain", "é": "é", "yes": "yes", "on": "on", "2026-01-31": "2026-01-31", "12:30:45": "12:30:45",
+    "3": 3, "-4": -4, "010": "010", "1.5": 1.5, "1e3": 1000.0, ".inf": ".inf", "'7'": "7",
+    "true": True, "False": False, '"true"': "true", "null": None, "~": None, "": None,
+    "[a, 2]": ["a", 2], "{b: {c: 1}}": {"b": {"c": 1}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", VALUES)
+def test_front_matter_has_the_types_of_yaml_1_2_in_json(written: str) -> None:
+    found = skill.front_matter_json(f"---\nname: x\ndescription: About x.\nother: {written}\n---\nText.\n")
+    assert found == {"name": "x", "description": "About x.", "other": VALUES[written]}
+    assert type(found["other"]) is type(VALUES[written])
+
+
+NO_OBJECTS = ["- a list", "a: &x 1\nb: *x", "a: !!python/name:os.system", "a: 1\na: 2", 'a: "\\ud800"', "a: ["]
+NO_OBJECTS += ["a: " + "[" * 500 + "]" * 500, "? [a]\n: 1", "a: 1e999"]
+
+
+@pytest.mark.parametrize("block", NO_OBJECTS)
+def test_front_matter_that_is_no_json_object_is_none(block: str) -> None:
+    assert skill.front_matter_json(f"---\n{block}\n---\n") is None
+
+
+@pytest.mark.parametrize("content", ["", "# No front matter\n", "---\nname: x\n"])
+def test_text_without_front_matter_has_none(content: str) -> None:
+    assert skill.front_matter_json(content) is None

@@ -87,7 +87,7 @@ USER_FILES = {
     "continue": (".continue/mcpServers/kiwi.json", ".continue/rules/kiwi.md"),
     "codex": (".codex/config.toml", ".codex/AGENTS.md"),
 }
-ARGS = ["mcp", "--toolsets", "items,workspace"]
+ARGS = ["mcp", "--toolsets", "items,skills,workspace"]
 EXPECTED = {
     "cursor": {"type": "stdio", "command": "kiwi", "args": ["--project", "${workspaceFolder}", *ARGS]},
     "vscode": {"type": "stdio", "cwd": "${workspaceFolder}", "command": "kiwi", "args": ARGS},
@@ -420,7 +420,7 @@ def test_a_diff_says_what_would_change_and_changes_nothing(sandbox: Sandbox) -> 
         "+",
         "+[mcp_servers.kiwi]",
         '+command = "kiwi"',
-        '+args = ["mcp", "--toolsets", "items,workspace"]',
+        '+args = ["mcp", "--toolsets", "items,skills,workspace"]',
     ]
     assert rules.startswith(f"--- /dev/null\n+++ {sandbox.project}/AGENTS.md\n")
     assert sandbox.snapshot() == before

@@ -23,7 +23,7 @@ from kiwi_rag.integrations.ai_clients import (
 )
 from kiwi_rag.integrations.config_edit import ConfigEntries, Malformed, NameTaken, starts_kiwi
 
-ARGS = ["mcp", "--toolsets", "items,workspace"]
+ARGS = ["mcp", "--toolsets", "items,skills,workspace"]
 ENTRY = {"type": "stdio", "command": "kiwi", "args": ARGS}
 JSON = ConfigEntries(config_edit.JSON, "mcpServers", [server_entry(["kiwi", "mcp"], {"type": "stdio"})])
 TOML = ConfigEntries(config_edit.TOML, "mcp_servers", [server_entry(["kiwi", "mcp"], {})])
@@ -259,7 +259,7 @@ def test_the_server_goes_in_and_out_of_toml_and_nothing_else_moves(text: str) ->
 def test_a_new_table_stands_at_the_end_and_goes_out_without_a_trace() -> None:
     assert (
         TOML.put(CONFIG)
-        == CONFIG + '\n[mcp_servers.kiwi]\ncommand = "kiwi"\nargs = ["mcp", "--toolsets", "items,workspace"]\n'
+        == CONFIG + '\n[mcp_servers.kiwi]\ncommand = "kiwi"\nargs = ["mcp", "--toolsets", "items,skills,workspace"]\n'
     )
     assert TOML.take(TOML.put(CONFIG)) == CONFIG
 
@@ -275,7 +275,7 @@ def test_a_table_in_the_middle_goes_out_and_comments_of_the_next_one_stay() -> N
 def test_a_renewed_table_keeps_comments_and_added_keys() -> None:
     text = (
         '[mcp_servers.kiwi] # the team\'s\ncommand = "/old/kiwi" # moved\nargs = ["mcp", "--toolsets", '
-        '"items,workspace", "--allow-write"]\n'
+        '"items,skills,workspace", "--allow-write"]\n'
         "startup_timeout_sec = 20\n\n# next\n[tui]\n"
     )
     assert TOML.put(text) == text.replace("/old/kiwi", "kiwi")

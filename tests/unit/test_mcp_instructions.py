@@ -22,6 +22,8 @@ OFFERED = [
     "items,workspace",
     "workspace,documents",
     "items,workspace,documents",
+    "items,skills",
+    "skills",
     "items,library",
     "items,memory",
     "memory",
@@ -36,13 +38,17 @@ def test_instructions_and_agents_files_name_tools_that_are_offered(text: str) ->
     for told in (instructions(offered.names), agent_instructions(text)):
         spoken = set(re.findall(r"[a-z]+(?:_[a-z]+)+", told))
         assert spoken <= there, spoken - there
-        assert all(spoken & {tool.name for tool in load(name).tools} for name in offered.names if name != "library")
+        assert all(
+            spoken & {tool.name for tool in load(name).tools}
+            for name in offered.names
+            if name not in ("library", "skills")
+        )
 
 
 def test_every_toolset_is_told_of() -> None:
     assert set(INSTRUCTIONS) == set(TOOLSETS)
-    assert parse_names(DEFAULT) == ["items", "workspace"]
-    assert parse_names(IN_PROJECT) == ["items", "workspace", "documents"]
+    assert parse_names(DEFAULT) == ["items", "skills", "workspace"]
+    assert parse_names(IN_PROJECT) == ["items", "skills", "workspace", "documents"]
     assert (default_toolsets(project=False), default_toolsets(project=True)) == (DEFAULT, IN_PROJECT)
 
 
@@ -59,7 +65,7 @@ def test_the_early_answer_tells_what_the_server_does(text: str) -> None:
 def test_a_toolset_that_there_is_not_is_refused_with_those_that_there_are(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_names(text)
-    assert refused.value.hint == "choose from items, workspace, documents, library, answers, memory"
+    assert refused.value.hint == "choose from items, skills, workspace, documents, library, answers, memory"
 
 
 def test_the_default_list_of_tools_takes_at_most_8_kb() -> None:

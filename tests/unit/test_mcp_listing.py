@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from kiwi_rag.errors import StoreError
 from kiwi_rag.mcp import server
 from kiwi_rag.mcp.toolsets import Toolset
-from kiwi_rag.model.refs import ItemRef, ItemType
+from kiwi_rag.model import Filters, ItemRef, ItemType
 
 ITEMS = Toolset(("items",), ())
 
@@ -35,9 +36,11 @@ def list_with(monkeypatch: pytest.MonkeyPatch, list_verified: Any) -> Client:
 async def test_every_page_is_followed_by_the_next(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = range(100, 200)  # a whole page of which nothing verifies is not the end
 
-    async def listed(_app: Any, begin: int, limit: int) -> tuple[list[tuple[str, ItemRef]], bool]:
+    async def listed(_app: Any, _filters: Filters, begin: int, limit: int) -> tuple[list[tuple[str, Any]], bool]:
         there = [n for n in range(begin, min(begin + limit, count)) if n not in refused]
-        return [("user", ItemRef(ItemType.SCRIPT, f"acme/n{n}", "1.0.0")) for n in there], begin + limit < count
+        refs = [ItemRef(ItemType.SCRIPT, f"acme/n{n}", "1.0.0") for n in there]
+        items = [SimpleNamespace(signed=SimpleNamespace(ref=ref, metadata={})) for ref in refs]
+        return [("user", item) for item in items], begin + limit < count
 
     async with list_with(monkeypatch, listed) as client:
         uris, cursor, pages = [], None, 0
@@ -56,7 +59,7 @@ async def test_every_page_is_followed_by_the_next(count: int, monkeypatch: pytes
 async def test_a_store_that_fails_is_an_error_and_no_empty_list(
     error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(_app: Any, _begin: int, _limit: int) -> Any:
+    async def fails(_app: Any, _filters: Filters, _begin: int, _limit: int) -> Any:
         raise error
 
     async with list_with(monkeypatch, fails) as client:
@@ -65,9 +68,13 @@ async def test_a_store_that_fails_is_an_error_and_no_empty_list(
     assert "secret" not in str(failed.value)
 
 
-async def test_only_the_toolset_items_has_resources_and_prompts() -> None:
-    for names, there in ((("items", "workspace"), True), (("workspace",), False)):
-        async with Client(server.build(ServerContext(), Toolset(names, ()))) as client:  # type: ignore[arg-type]
-            capabilities = client.server_capabilities
-            assert bool(capabilities.resources) is bool(capabilities.prompts) is there
-            assert capabilities.tools
+@pytest.mark.parametrize(
+    ("names", "prompts", "resources"),
+    [("items workspace", True, True), ("skills", False, True), ("workspace", False, False)],
+)  # fmt: skip
+async def test_only_the_toolsets_items_and_skills_have_resources(names: str, prompts: bool, resources: bool) -> None:
+    async with Client(server.build(ServerContext(), Toolset(names.split(), ()))) as client:  # type: ignore[arg-type]
+        capabilities = client.server_capabilities
+        assert (bool(capabilities.prompts), bool(capabilities.resources)) == (prompts, resources)
+        assert bool(capabilities.extensions) is ("skills" in names)
+        assert capabilities.tools
