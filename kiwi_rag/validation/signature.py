@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import semver
 
@@ -39,6 +40,18 @@ def envelope_of(candidate: ItemCandidate) -> Envelope:
     if candidate.signature is None:
         raise Unsigned(f"{candidate.path or candidate.ref} is not signed", hint=f"kiwi sign {candidate.path}")
     return statement.read_signature_file(candidate.signature)
+
+
+def given_values(candidate: ItemCandidate) -> tuple[tuple[str, Any], ...]:
+    """Return what the candidate's statement says about metadata that its files do not declare; nothing is verified.
+
+    Step 7 compares the item's metadata with the same statement after it is verified, so a forged one is refused there.
+    """
+    try:
+        signed = statement.parse_item(envelope_of(candidate).payload)
+    except SignatureRefused:
+        return ()
+    return signed.given if replace(signed.ref, version=None) == candidate.ref else ()
 
 
 @dataclass(frozen=True, slots=True)
