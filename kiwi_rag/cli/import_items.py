@@ -12,6 +12,7 @@ from kiwi_rag.cli.items import KEY, PATHS, TIER
 from kiwi_rag.cli.session import PARTLY, Session, ask_passphrase, command, option
 from kiwi_rag.formats.source import display_path
 from kiwi_rag.services import Services
+from kiwi_rag.sources.source import describe_error
 from kiwi_rag.usecases.import_items import Importer, ImportOptions, ImportRow
 
 
@@ -44,7 +45,7 @@ async def import_items(
         session.notify("nothing was written")
     elif any(row.candidate for row in done):
         session.notify(*_next_commands(app.root(tier), tier, done))
-    code = session.report_refusals(row.error for row in rows if row.error)
+    code = session.report_refusals(dict.fromkeys(row.error for row in rows if row.error))
     return PARTLY if code and done else code
 
 
@@ -56,7 +57,8 @@ def _table(rows: Sequence[ImportRow]) -> Sequence[str]:
     lines = []
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip((row.state, row.kind, row.path), widths, strict=True))
-        lines.append("  ".join(filter(None, [*cells, str(row.ref or ""), row.note and f"({row.note})"])).rstrip())
+        note = describe_error(row.error) if row.error else row.note
+        lines.append("  ".join(filter(None, [*cells, str(row.ref or ""), note and f"({note})"])).rstrip())
     return list(map(render.safe, lines))
 
 

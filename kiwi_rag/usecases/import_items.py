@@ -6,7 +6,6 @@ written and indexed. A copy that was edited is never replaced: the audit log say
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -107,7 +106,7 @@ class Importer:
     @cached_property
     def _written(self) -> frozenset[tuple[str, str]]:
         """The contents that imports wrote here: type and id of the item, and its content digest."""
-        records = self._tier.audit.newest(limit=sys.maxsize)
+        records = self._tier.audit.newest(limit=1 << 62)
         return frozenset((r.ref, r.details["content"]) for r in records if r.event == "imported")
 
     async def plan(self, paths: Sequence[Path]) -> list[ImportRow]:
@@ -156,39 +155,42 @@ class Importer:
         if isinstance(old, Finding):
             raise Rejected(str(ref), [old])
         signed = sign.signed_statement(self._gate, self._tier, old, self._gate.inspect(old).item) if old else None
-        of_old = signed.ref.version or "" if signed else ""
+        known, values = dict(signed.given if signed else ()), self._values(found)
         if old and signed:
-            same, item, _ = self._variant(found, of_old)
+            same, item, _ = self._variant(found, {**values, **known, "version": signed.ref.version})
             if (same.files, same.executables) == (old.files, old.executables):
                 return ImportRow(candidate.path, found.kind, "unchanged", item.ref)
         if old and old.files != candidate.files and not self._is_replaceable(old):
             hint = "compare the two; to import it nevertheless, add --force"
             raise UsageError(f"{display_path(place.path)} was not imported, or edited since", hint=hint)
-        changed, item, note = await self._next(found, of_old)
+        kept = {name: known[name] for name in ("author", "tags") if name in known and not getattr(self._options, name)}
+        changed, item, note = await self._next(found, values | kept, signed.ref.version if signed else None)
         state = "changed" if old else "new"
         return ImportRow(candidate.path, found.kind, state, item.ref, candidate=changed, item=item, note=note)
 
     def _is_replaceable(self, old: ItemCandidate) -> bool:
         return self._options.force or (str(old.ref), content_digest(old.digests)) in self._written
 
-    async def _next(self, found: ImportableFile, old: str) -> tuple[ItemCandidate, Item, str]:
+    async def _next(
+        self, found: ImportableFile, values: Mapping[str, Any], old: str | None
+    ) -> tuple[ItemCandidate, Item, str]:
         """Return the candidate with the version that the file declares, or the first; a higher one if that is taken."""
         if found.is_signed:
-            return self._variant(found, "")
+            return self._variant(found, values)
         histories = await self._histories.of(found.candidate.ref, fully=True)
         bare = self._gate.inspect(found.candidate)
         declared = bare.item.ref.version or "" if bare.item and not sign.is_version_missing(bare.findings) else ""
         version = declared if semver.Version.is_valid(declared) else FIRST
-        made = self._variant(found, version)
+        made = self._variant(found, {**values, "version": version})
         known = [*filter(None, [old]), *(known for history in histories.values() for known in history)]
         highest = max(map(semver.Version.parse, known), default=None)
         is_taken = version == old or any(conflicts(made[1], history) for history in histories.values())
         if highest and (is_taken or semver.Version.parse(version) < highest):
-            return self._variant(found, str(highest.next_version("patch")))
+            return self._variant(found, {**values, "version": str(highest.next_version("patch"))})
         return made
 
-    def _variant(self, found: ImportableFile, version: str) -> tuple[ItemCandidate, Item, str]:
-        """Return the candidate and the item with a version, and what differs in the copy.
+    def _variant(self, found: ImportableFile, values: Mapping[str, Any]) -> tuple[ItemCandidate, Item, str]:
+        """Return the candidate and the item with these values for metadata, and what differs in the copy.
 
         Raises
         ------
@@ -196,7 +198,7 @@ class Importer:
             When steps 0 to 6 of the gate find errors, also after metadata that is not strict was written again.
         """
         problems: Sequence[Finding] = ()
-        for candidate, note in self._variants(found, version):
+        for candidate, note in self._variants(found, values):
             item, findings = self._gate.inspect(candidate)
             if item and not has_errors(findings):
                 return candidate, item, note
@@ -205,27 +207,28 @@ class Importer:
                 break
         raise Rejected(str(found.candidate.ref), problems)
 
-    def _variants(self, found: ImportableFile, version: str) -> Iterator[tuple[ItemCandidate, str]]:
+    def _variants(self, found: ImportableFile, values: Mapping[str, Any]) -> Iterator[tuple[ItemCandidate, str]]:
         candidate, content = found.candidate, found.content
         if found.is_signed:
             yield candidate, "keeps its signature"
             return
-        values = self._values(found, version)
         data = self._with_metadata(candidate, content, values)
         given = tuple(values.items()) if candidate.item_type in _NOTES else ()
         note = "" if data == content else "metadata written"
         yield _with_content(candidate, data, given), note
         if candidate.item_type is ItemType.KNOWLEDGE:
             loose = imported.loose_metadata(content)
-            kept = {name: loose[name] for name in ("title", "description", "author", "tags") if loose.get(name)}
+            kept = {
+                name: value for name, value in loose.items() if value and name not in ("name", "category", "version")
+            }
             data = imported.rewritten(content, {"title": loose.get("name", ""), **values, **kept})
             yield _with_content(candidate, data, given), "metadata written again"
 
-    def _values(self, found: ImportableFile, version: str) -> dict[str, Any]:
-        """Return the metadata that an item gets where its files declare none."""
+    def _values(self, found: ImportableFile) -> dict[str, Any]:
+        """Return the metadata that an item gets where its files declare none; it has no version yet."""
         folder, options = found.candidate.item_id.rpartition("/")[0], self._options
         tags = tuple(dict.fromkeys((*options.tags, *found.tags)))
-        return {"version": version, "category": folder, "author": options.author, "tags": tags}
+        return {"version": "", "category": folder, "author": options.author, "tags": tags}
 
     def _with_metadata(self, candidate: ItemCandidate, content: str, values: Mapping[str, Any]) -> str:
         """Return the main file with the version, where it has to be in the file; with all metadata if that is asked."""

@@ -11,6 +11,7 @@ from typing import Any
 import semver
 
 from kiwi_rag.errors import SignatureRefused, Unsigned
+from kiwi_rag.formats.knowledge import DEFAULT_VERSION
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model import Document, Envelope, Finding, Item, Passage
 from kiwi_rag.signing import statement
@@ -51,7 +52,9 @@ def given_values(candidate: ItemCandidate) -> tuple[tuple[str, Any], ...]:
         signed = statement.parse_item(envelope_of(candidate).payload)
     except SignatureRefused:
         return ()
-    return signed.given if replace(signed.ref, version=None) == candidate.ref else ()
+    undeclared = ("version", DEFAULT_VERSION)  # of a file without a version, whose signer chose none
+    named = replace(signed.ref, version=None)
+    return tuple(value for value in signed.given if value != undeclared) if named == candidate.ref else ()
 
 
 @dataclass(frozen=True, slots=True)
