@@ -15,6 +15,7 @@ from kiwi_rag.sources.workspace.source import walk
 from kiwi_rag.storage.safe_open import read_linked
 
 _SKILL = "SKILL.md"
+_TEXTS = (*imported.MARKDOWN, ".py")
 _LEFT_OUT = frozenset({".DS_Store", ".git", ".gitignore", "__pycache__"})
 """What a skill's folder may have beside the skill."""
 MAX_TAGS, MAX_TAG_LENGTH = 20, 64
@@ -69,6 +70,8 @@ def _names(path: Path, ai_dir: Path, failed: dict[str, KiwiError]) -> Iterator[t
     if real.is_file() and real.name.lower() != _SKILL.lower():
         if others is not None and real not in others:
             raise UsageError(f"{path} is an item, or a file of Kiwi", hint=f"kiwi add {path}")
+        if real.suffix.lower() not in (*_TEXTS, ".txt", ""):
+            raise UsageError(f"{path} is no text of a kind that can be an item", hint="name Markdown, or a folder")
         yield real.parent, real.name
         return
     folder = real.parent if real.is_file() else real
@@ -84,7 +87,8 @@ def _walk(folder: Path, failed: dict[str, KiwiError]) -> list[str]:
     errors: dict[str, KiwiError] = {}
     below = "" if root == folder else folder.relative_to(root).as_posix()
     names = [file.path.removeprefix(f"{below}/") for file in walk(root, below, errors)]
-    failed.update({display_path(root / name): error for name, error in errors.items()})
+    of_interest = (*_TEXTS, "")  # the last is of folders
+    failed.update({display_path(root / n): e for n, e in errors.items() if PurePosixPath(n).suffix in of_interest})
     return names
 
 
@@ -100,7 +104,7 @@ def _without_parts(names: Sequence[str]) -> Iterator[str]:
             skills.append(name[: -len(_SKILL)])
             yield name
     for name in names:
-        is_text = PurePosixPath(name).suffix.lower() in (*imported.MARKDOWN, ".py")
+        is_text = PurePosixPath(name).suffix.lower() in _TEXTS
         if is_text and not name.startswith(tuple(skills)):
             yield name
 
