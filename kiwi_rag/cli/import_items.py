@@ -40,6 +40,8 @@ async def import_items(
     if not dry_run:
         rows = [row async for row in importer.store(rows, key, ask_passphrase)]
     session.print_data({"dry_run": dry_run, "files": [row.as_dict() for row in rows]}, _table(rows))
+    if problem := importer.registry_problem:
+        session.notify(f"{problem}; its versions were not compared with these items, kiwi publish does it")
     done = [row for row in rows if row.error is None]
     if dry_run:
         session.notify("nothing was written")
@@ -50,16 +52,10 @@ async def import_items(
 
 
 def _table(rows: Sequence[ImportRow]) -> Sequence[str]:
-    """Return a line for each file: its state, what it is, its path, and the item."""
-    widths = [
-        max(len(cell) for cell in column) for column in zip(*((r.state, r.kind, r.path) for r in rows), strict=True)
-    ]
-    lines = []
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip((row.state, row.kind, row.path), widths, strict=True))
-        note = describe_error(row.error) if row.error else row.note
-        lines.append("  ".join(filter(None, [*cells, str(row.ref or ""), note and f"({note})"])).rstrip())
-    return list(map(render.safe, lines))
+    """Return a line for each file: what becomes of it, what it is, its path, the item, and what else is to be said."""
+    notes = (describe_error(row.error) if row.error else row.note for row in rows)
+    cells = [(r.state, r.kind, r.path, str(r.ref or "-"), note) for r, note in zip(rows, notes, strict=True)]
+    return render.table([[render.safe(cell) for cell in row] for row in cells], left=range(5))
 
 
 def _next_commands(root: Path, tier: str, rows: Sequence[ImportRow]) -> Sequence[str]:
@@ -67,7 +63,4 @@ def _next_commands(root: Path, tier: str, rows: Sequence[ImportRow]) -> Sequence
     folders = {root / row.ref.item_type.folder / row.ref.namespace for row in rows if row.ref}
     where = " ".join(shlex.quote(display_path(folder)) for folder in sorted(folders))
     where += " --tier user" if tier == "user" else ""
-    return (
-        f"after an edit, sign and index it: kiwi add {where} --bump patch",
-        f"to share them: kiwi publish {where}",
-    )
+    return f"after an edit: kiwi add {where} --bump patch", f"to share them: kiwi publish {where}"

@@ -103,7 +103,11 @@ def _words(lines: list[str]) -> list[str]:
 
 
 def rewritten(content: str, values: Mapping[str, Any]) -> str:
-    """Return `content` with metadata of `values` in the place of the block at its top."""
-    block = front_matter(content, FindingList())
+    """Return a note whose metadata is written as strict YAML; `values` are for what it does not declare.
+
+    Its version, its category and its name, which is not that of its file, are not kept; the name may be its title.
+    """
+    block, loose = front_matter(content, FindingList()), loose_metadata(content)
     body = content[markdown.line_offset(content, block.end_line + 1) :] if block else content
-    return add_metadata(ItemType.KNOWLEDGE, body, values)
+    kept = {key: value for key, value in loose.items() if value and key not in ("name", "category", "version")}
+    return add_metadata(ItemType.KNOWLEDGE, body.lstrip("\r\n"), {"title": loose.get("name", ""), **values, **kept})

@@ -77,23 +77,18 @@ def _names(path: Path, ai_dir: Path, failed: dict[str, KiwiError]) -> Iterator[t
     folder = real.parent if real.is_file() else real
     if not folder.is_dir():
         raise UsageError(f"{path} does not exist", hint="name files or folders, such as docs or .cursor/rules")
-    names = _walk(folder, failed) if others is None else _below(folder, others)
-    yield from ((folder, name) for name in _without_parts(names))
+    files = _walk(folder, failed) if others is None else sorted(other for other in others if folder in other.parents)
+    yield from ((folder, name) for name in _without_parts([file.relative_to(folder).as_posix() for file in files]))
 
 
-def _walk(folder: Path, failed: dict[str, KiwiError]) -> list[str]:
+def _walk(folder: Path, failed: dict[str, KiwiError]) -> list[Path]:
     """Return the files below a folder that neither git nor Kiwi ignores there."""
     root = git_root(folder) or folder
     errors: dict[str, KiwiError] = {}
-    below = "" if root == folder else folder.relative_to(root).as_posix()
-    names = [file.path.removeprefix(f"{below}/") for file in walk(root, below, errors)]
+    files = [root / found.path for found in walk(root, "/".join(folder.relative_to(root).parts), errors)]
     of_interest = (*_TEXTS, "")  # the last is of folders
     failed.update({display_path(root / n): e for n, e in errors.items() if PurePosixPath(n).suffix in of_interest})
-    return names
-
-
-def _below(folder: Path, files: set[Path]) -> list[str]:
-    return [file.relative_to(folder).as_posix() for file in sorted(files) if file.is_relative_to(folder)]
+    return files
 
 
 def _without_parts(names: Sequence[str]) -> Iterator[str]:
@@ -120,11 +115,9 @@ def _read(base: Path, name: str, namespace: str) -> ImportableFile | None:
         return None
     kind, item_type = recognised
     item_id = check_item_id(f"{namespace}/{imported.id_of(name)}")
-    loose = imported.loose_metadata(content) if item_type is ItemType.KNOWLEDGE else {}
-    always = ["always"] if loose.get("alwaysApply") == "true" else []
-    candidate = ItemCandidate.of_file(item_type, item_id, data, display_path(path))
-    tags = [glob for glob in loose.get("globs", []) if len(glob) <= MAX_TAG_LENGTH]
-    return ImportableFile(kind, candidate, (*tags[:MAX_TAGS], *always))
+    globs = imported.loose_metadata(content)["globs"] if item_type is ItemType.KNOWLEDGE else []
+    tags = tuple(glob for glob in globs if len(glob) <= MAX_TAG_LENGTH)[:MAX_TAGS]
+    return ImportableFile(kind, ItemCandidate.of_file(item_type, item_id, data, display_path(path)), tags)
 
 
 def _read_skill(base: Path, path: Path, namespace: str) -> ImportableFile:

@@ -142,11 +142,10 @@ class Importer:
         return replace(found, candidate=replace(candidate, signature=None))
 
     async def _row(self, found: ImportableFile) -> ImportRow:
-        candidate = found.candidate
         try:
             return await self._planned(found)
         except KiwiError as error:
-            return ImportRow(candidate.path, found.kind, "refused", candidate.ref, error)
+            return _refusal(found, error)
 
     async def _planned(self, found: ImportableFile) -> ImportRow:
         candidate, ref = found.candidate, found.candidate.ref
@@ -178,8 +177,7 @@ class Importer:
         if found.is_signed:
             return self._variant(found, values)
         histories = await self._histories.of(found.candidate.ref, fully=True)
-        bare = self._gate.inspect(found.candidate)
-        declared = bare.item.ref.version or "" if bare.item and not sign.is_version_missing(bare.findings) else ""
+        _, declared = self._declared(found.candidate)
         version = declared if semver.Version.is_valid(declared) else FIRST
         made = self._variant(found, {**values, "version": version})
         known = [*filter(None, [old]), *(known for history in histories.values() for known in history)]
@@ -217,12 +215,7 @@ class Importer:
         note = "" if data == content else "metadata written"
         yield _with_content(candidate, data, given), note
         if candidate.item_type is ItemType.KNOWLEDGE:
-            loose = imported.loose_metadata(content)
-            kept = {
-                name: value for name, value in loose.items() if value and name not in ("name", "category", "version")
-            }
-            data = imported.rewritten(content, {"title": loose.get("name", ""), **values, **kept})
-            yield _with_content(candidate, data, given), "metadata written again"
+            yield _with_content(candidate, imported.rewritten(content, values), given), "metadata written again"
 
     def _values(self, found: ImportableFile) -> dict[str, Any]:
         """Return the metadata that an item gets where its files declare none; it has no version yet."""
@@ -232,19 +225,21 @@ class Importer:
 
     def _with_metadata(self, candidate: ItemCandidate, content: str, values: Mapping[str, Any]) -> str:
         """Return the main file with the version, where it has to be in the file; with all metadata if that is asked."""
-        bare = self._gate.inspect(candidate)
-        if bare.item is None:
-            return content
+        item, declared = self._declared(candidate)
         item_type, version = candidate.item_type, values["version"]
-        has_version = not sign.is_version_missing(bare.findings)
-        if has_version and bare.item.ref.version != version:
+        if declared not in ("", version):
             content = with_version(item_type, content, version)
-        if item_type not in _NOTES:
-            return content if has_version else add_version(item_type, content, version)
-        if not self._options.write:
+        if item is None or (item_type in _NOTES and not self._options.write):
             return content
-        declared = {**bare.item.metadata, "version": has_version}
-        return add_metadata(item_type, content, {name: v for name, v in values.items() if not declared[name]})
+        if item_type not in _NOTES:
+            return content if declared else add_version(item_type, content, version)
+        present = {**item.metadata, "version": declared}
+        return add_metadata(item_type, content, {name: v for name, v in values.items() if not present[name]})
+
+    def _declared(self, candidate: ItemCandidate) -> tuple[Item | None, str]:
+        """Return the item as its files alone declare it, None where they cannot be read, and its version if any."""
+        item, findings = self._gate.inspect(replace(candidate, signature=None))
+        return item, "" if item is None or sign.is_version_missing(findings) else item.ref.version or ""
 
     async def store(
         self, rows: Sequence[ImportRow], key: str, ask_passphrase: Callable[[], str]
@@ -260,6 +255,11 @@ class Importer:
                 if row.candidate and row.item:
                     await self._store(row.candidate, row.item)
                 yield row
+
+    @property
+    def registry_problem(self) -> str:
+        """Why the versions in the registry were not compared; empty where they were, or where there is none."""
+        return self._histories.registry_problem
 
     async def _signed(self, row: ImportRow, author: sign.Author | None) -> ImportRow:
         if row.candidate is None or row.item is None:
@@ -277,20 +277,23 @@ class Importer:
         admission = await ingest.admit(candidate, self._tier, self._gate)
         sign.place_item(self._root, admission.envelope, candidate.files, overwrite=True)
         await ingest.store(candidate, admission, self._tier, self._app.writer)
-        about = {"content": item.content_sha256}
-        event = AuditEvent("imported", str(candidate.ref), admission.digest, admission.key_id, about)
-        self._tier.audit.append(event)
+        event = "imported", str(candidate.ref), admission.digest, admission.key_id
+        self._tier.audit.append(AuditEvent(*event, {"content": item.content_sha256}))
 
 
 def _collisions(group: Sequence[ImportableFile]) -> list[ImportRow]:
     """Return a refusal of each file of a group that would become one item."""
     ref, names = group[0].candidate.ref, " and ".join(found.candidate.path for found in group)
     error = UsageError(f"{names} would become {ref}", hint="rename one of them, or import them one by one")
-    return [ImportRow(found.candidate.path, found.kind, "refused", ref, error) for found in group]
+    return [_refusal(found, error) for found in group]
+
+
+def _refusal(found: ImportableFile, error: KiwiError) -> ImportRow:
+    return ImportRow(found.candidate.path, found.kind, "refused", found.candidate.ref, error)
 
 
 def _with_content(candidate: ItemCandidate, content: str, given: tuple[tuple[str, Any], ...]) -> ItemCandidate:
     """Return a candidate with another main file, if that differs, and with metadata for its statement."""
-    if content.encode() != candidate.files[candidate.main].decode(errors="replace").encode():
+    if content != candidate.files[candidate.main].decode(errors="replace"):
         candidate = replace(candidate, files={**candidate.files, candidate.main: content.encode()})
     return replace(candidate, given=given)

@@ -120,8 +120,8 @@ def test_what_is_refused_is_listed_with_its_reason_and_leaves_nothing(ready: Kiw
     before = tree(ready)
     report = ready.run("import", "docs", "skills", "--namespace", "acme", expect=4)
     assert tree(ready) == before
-    lines = {line.split("  ")[-1] for line in report.stdout.splitlines()}
-    assert "(docs/a b.md and docs/a-b.md would become knowledge:acme/a-b)" in lines
+    lines = {line.split("  ")[-1].strip() for line in report.stdout.splitlines()}
+    assert "docs/a b.md and docs/a-b.md would become knowledge:acme/a-b" in lines
     assert report.stderr.count("would become") == 1
     for reason in ("may instruct an agent", "credential", "not UTF-8", "no ASCII letter", "no description"):
         assert [line for line in lines if reason in line], reason
