@@ -17,7 +17,7 @@ MAX_BYTES = 256 * 1024
 MAX_SIGNATURE_BYTES = 2 << 20
 _SKILL = "SKILL.md"
 _SKIPPED_FOLDERS = frozenset({"vectors", "__pycache__"})
-_KIWI_FOLDERS = frozenset({"keys", "registry", "registries", "libraries", "memories", "logs", "first-steps"})
+_KIWI_FOLDERS = frozenset({"clients", "keys", "registry", "registries", "libraries", "logs"})
 _TEXTS = frozenset({".md", ".markdown", ".mdc", ".txt", ".py"})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,17 @@ def test_an_item_that_was_written_here_is_not_replaced(ready: Kiwi):
     assert tree(ready) == before
 
 
+def test_in_a_clone_nothing_says_who_wrote_a_copy_and_its_version_is_taken(ready: Kiwi):
+    note = write(ready, "docs/one.md", "# One\n\nText.\n")
+    imported(ready, "docs", "--namespace", "acme")
+    shutil.rmtree(ready.cwd / ".ai/vectors")
+    assert imported(ready, "docs", "--namespace", "acme")["docs/one.md"]["state"] == "unchanged"
+    note.write_text("# One\n\nAnother text.\n")
+    imported(ready, "docs", "--namespace", "acme", expect=4)
+    row = imported(ready, "docs", "--namespace", "acme", "--force")["docs/one.md"]
+    assert row["ref"] == "knowledge:acme/one@1.0.1"
+
+
 def test_a_declared_version_is_kept_and_raised_only_where_it_is_taken(ready: Kiwi):
     note = write(ready, "docs/api.md", "---\nversion: 2.1.0\n---\n# API\n\nPaging by tokens.\n")
     (row,) = imported(ready, "docs", "--namespace", "acme").values()
@@ -189,6 +201,7 @@ def test_metadata_is_written_into_the_copy_when_that_is_asked_for(ready: Kiwi):
     top = '---\nversion: "1.0.0"\ncategory: "acme"\nauthor: "ada"\ntags: ["one", "two"]\n---\n\n'
     assert copy.read_text() == top + note.read_text()
     assert imported(ready, *command)["docs/plain.md"]["state"] == "unchanged"
+    assert imported(ready, *command[:4])["docs/plain.md"]["state"] == "unchanged"  # without author and tags
     assert ready.run("validate", ".ai").stdout == ""
     note.write_text("# Plain\n\nChanged.\n")
     assert imported(ready, *command)["docs/plain.md"]["ref"] == "knowledge:acme/plain@1.0.1"
