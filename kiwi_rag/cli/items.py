@@ -41,7 +41,10 @@ BUMP = option("--bump", choices=("patch", "minor", "major"), help="Raise version
 @PATHS
 @TIER
 def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
-    """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
+    """Check items by steps 0-6 of the gate, without signing, storing or recording anything.
+
+    Files that belong to no item are named with a warning.
+    """
     app = session.app()
     others = {path: [finding] for path, finding in use_case.find_strays(app, paths, tier)}
     named = [path for path in paths if path.absolute() not in others]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, KiwiError, Rejected, UsageError
 from kiwi_rag.formats import imported
@@ -115,9 +116,14 @@ def _read(base: Path, name: str, namespace: str) -> ImportableFile | None:
         return None
     kind, item_type = recognised
     item_id = check_item_id(f"{namespace}/{imported.id_of(name)}")
-    globs = imported.loose_metadata(content)["globs"] if item_type is ItemType.KNOWLEDGE else []
-    tags = tuple(glob for glob in globs if len(glob) <= MAX_TAG_LENGTH)[:MAX_TAGS]
+    tags = _cursor_tags(imported.loose_metadata(content)) if item_type is ItemType.KNOWLEDGE else ()
     return ImportableFile(kind, ItemCandidate.of_file(item_type, item_id, data, display_path(path)), tags)
+
+
+def _cursor_tags(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the patterns of files for which a rule of Cursor is, and ``always`` for one that always applies."""
+    always = ("always",) if metadata.get("alwaysApply") == "true" else ()
+    return tuple(glob for glob in metadata["globs"] if len(glob) <= MAX_TAG_LENGTH)[:MAX_TAGS] + always
 
 
 def _read_skill(base: Path, path: Path, namespace: str) -> ImportableFile:

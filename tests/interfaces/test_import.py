@@ -315,6 +315,15 @@ def test_without_a_trusted_key_everything_is_refused(kiwi: Kiwi):
     assert tree(kiwi) == before
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_registry_that_does_not_answer_is_told_and_stops_no_import(ready: Kiwi):
+    write(ready, "docs/one.md", "# One\n\nText.\n")
+    ready.extra["KIWI_REGISTRY_URL"] = "postgresql://nobody@127.0.0.1:9/none"
+    done = ready.run("import", "docs", "--namespace", "acme")
+    assert "its versions were not compared with these items" in done.stderr
+    assert done.stdout.startswith("new  ")
+
+
 def test_the_user_tier_takes_imports_too(ready: Kiwi):
     write(ready, "docs/one.md", "# One\n\nMine alone.\n")
     done = ready.run("import", "docs", "--namespace", "me", "--tier", "user")

@@ -145,7 +145,7 @@ def test_a_skill_is_found_as_a_whole_and_by_the_name_that_it_declares(tmp_path: 
 
 def test_patterns_of_a_cursor_rule_become_tags(tmp_path: Path) -> None:
     write(tmp_path, "ts.mdc", text="---\nglobs: *.ts,*.tsx\nalwaysApply: true\n---\n- Strict.\n")
-    assert found_at(tmp_path, ".")["knowledge:acme/ts"].tags == ("*.ts", "*.tsx")
+    assert found_at(tmp_path, ".")["knowledge:acme/ts"].tags == ("*.ts", "*.tsx", "always")
 
 
 def test_links_out_and_links_in_skills_are_refused(tmp_path: Path) -> None:
