@@ -144,9 +144,11 @@ def _as_skill(found: ItemCandidate, folder: str, namespace: str) -> ItemCandidat
     return replace(found, item_id=check_item_id(f"{namespace}/{name.replace('_', '-')}"))
 
 
-def of_index(name: str, files: Mapping[str, bytes], namespace: str, path: str) -> ImportableFile:
+def of_index(
+    name: str, files: Mapping[str, bytes], executables: tuple[str, ...], namespace: str, path: str
+) -> ImportableFile:
     """Return a skill of an index (``.well-known/agent-skills``), whose files were read and checked by their digests."""
     signature = files.get(f"{_SKILL}.sig")
     kept = {file: data for file, data in files.items() if file != f"{_SKILL}.sig"}
-    found = ItemCandidate(ItemType.SKILL, namespace, kept, _SKILL, signature=signature, path=path)
+    found = ItemCandidate(ItemType.SKILL, namespace, kept, _SKILL, executables, signature, path=path)
     return ImportableFile("skill", _as_skill(found, name, namespace))

@@ -175,7 +175,8 @@ def test_of_the_folder_of_the_items_only_other_files_are_found(tmp_path: Path) -
 def test_a_skill_of_an_index_has_its_signature_apart_from_its_files() -> None:
     main = b"---\nname: pdf\ndescription: PDFs.\n---\n# PDF\n"
     files = {"SKILL.md": main, "SKILL.md.sig": json.dumps({}).encode(), "references/a.md": b"A\n"}
-    found = of_index("pdf", files, "acme", "index.json")
+    found = of_index("pdf", files, ("references/a.md",), "acme", "index.json")
+    assert found.candidate.executables == ("references/a.md",)
     assert str(found.candidate.ref) == "skill:acme/pdf"
     assert set(found.candidate.files) == {"SKILL.md", "references/a.md"}
     assert found.candidate.signature == b"{}"
