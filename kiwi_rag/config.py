@@ -46,6 +46,7 @@ class Settings:
     supabase_url: str = _setting("", "https://… of a Supabase project that is the registry", also="SUPABASE_URL")
     supabase_key: str = _secret("publishable key of the Supabase project, or a user's token", also="SUPABASE_KEY")
     supabase_token: str = _secret("token of a signed-in user, in addition to the publishable key")
+    namespace: str = _project_setting("", "first part of the ids of imported items, such as acme")
     registry_name: str = _project_setting("kiwi", "name of the registry that signatures are made for")
     embedding_provider: str = _setting("onnx", "onnx, sentence-transformers, openai or ollama")
     embedding_model: str = _setting("", "model name; of onnx: all-MiniLM-L6-v2-int8 (default) or all-MiniLM-L6-v2")

@@ -23,6 +23,7 @@ _COMMANDS = {
     "validate": ("items", "validate", "Check items without signing or indexing them."),
     "sign": ("items", "sign", "Sign items: write FILE.sig beside each file."),
     "add": ("items", "add", "Check, sign and index items in one step."),
+    "import": ("import_items", "import_items", "Make items of notes, rules, commands, prompts and skills."),
     "index": ("items", "index", "Update a tier's index from its files."),
     "sync": ("items", "sync", "Copy signed project items to the user tier."),
     "publish": ("items", "publish", "Publish signed items to the registry."),

@@ -41,10 +41,17 @@ BUMP = option("--bump", choices=("patch", "minor", "major"), help="Raise version
 @PATHS
 @TIER
 def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
-    """Check items by steps 0-6 of the gate, without signing, storing or recording anything."""
-    rows = list(use_case.check_files(session.app(), paths, tier))
-    data = [{"path": str(source.path), "findings": [f.as_dict() for f in found]} for source, found in rows]
-    session.print_data(data, (render.findings_text(found, session.style) for _, found in rows if found))
+    """Check items by steps 0-6 of the gate, without signing, storing or recording anything.
+
+    Files that belong to no item are named with a warning.
+    """
+    app = session.app()
+    others = {path: [finding] for path, finding in use_case.find_strays(app, paths, tier)}
+    named = [path for path in paths if path.absolute() not in others]
+    rows = [(source.path, found) for source, found in use_case.check_files(app, named, tier)]
+    shown = [*rows, *others.items()]
+    data = [{"path": str(path), "findings": [f.as_dict() for f in found]} for path, found in shown]
+    session.print_data(data, (render.findings_text(found, session.style) for _, found in shown if found))
     good = sum(not any(f.is_error for f in found) for _, found in rows)
     session.notify(f"{good} of {counted(len(rows), 'items')} would be admitted, once signed by a trusted key")
     return DONE if good == len(rows) else REFUSED

@@ -5,16 +5,18 @@ Parsing never raises for bad content: it collects findings. `kiwi_rag.formats.so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 from kiwi_rag.formats.outcome import FindingList, MalformedSource, ValidationResult
 from kiwi_rag.model import Item, ItemRef, ItemType, check_item_id
 
 
-def parse_item(
-    item_type: ItemType, item_id: str, content: str, path: str = "", files: Mapping[str, bytes] | None = None
-) -> ValidationResult:
+def parse_item(  # noqa: PLR0913, PLR0917  # an item: its name, its files, and what was signed about them
+    item_type: ItemType, item_id: str, content: str, path: str = "", files: Mapping[str, bytes] | None = None,
+    given: Sequence[tuple[str, Any]] = (),
+) -> ValidationResult:  # fmt: skip
     """Parse an item of this type and id; `content` is its main file.
 
     Parameters
@@ -23,6 +25,8 @@ def parse_item(
         That of the main file, which findings name.
     files
         All files of a skill, of which the main one has `content`.
+    given
+        Of knowledge and skills, values of a statement for metadata that the files do not declare.
 
     Raises
     ------
@@ -31,8 +35,9 @@ def parse_item(
     """
     main = ItemRef(item_type, check_item_id(item_id)).main_file
     found = FindingList(path)
+    more = [dict(given)] if given else []  # only knowledge and skills take it
     try:
-        version, metadata, sections = import_module(f"{__name__}.{item_type}").parse(item_id, content, found)
+        version, metadata, sections = import_module(f"{__name__}.{item_type}").parse(item_id, content, found, *more)
     except MalformedSource as error:
         found.add(error.code, error.message, error.line, error.hint)
         return ValidationResult(None, tuple(found.found))

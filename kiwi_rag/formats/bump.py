@@ -1,10 +1,11 @@
-"""Replaces the version that a file declares, or adds one, without any other change to the file."""
+"""Replaces the version that a file declares, or adds metadata to it, without any other change to the file."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kiwi_rag.errors import UsageError
@@ -43,11 +44,27 @@ def add_version(item_type: ItemType, content: str, version: str) -> str:
         If the content cannot be read, or has no place for it.
     """
     _span(item_type, content)  # raises if it cannot be read
-    changed = _FORMATS[item_type][1](content, version)
+    add = _ADD.get(item_type)
+    changed = add(content, version) if add else add_metadata(item_type, content, {"version": version})
     span = _span(item_type, changed)
     if span is None or changed[slice(*span)] != version:
         raise UsageError(f"no version can be added to this {item_type}", hint=f"declare version {version} by hand")
     return changed
+
+
+def add_metadata(item_type: ItemType, content: str, values: Mapping[str, str | Sequence[str]]) -> str:
+    """Return the text of knowledge or of a skill, which declares none of `values`, with these declared.
+
+    Raises
+    ------
+    UsageError
+        If the content cannot be read.
+    """
+    _span(item_type, content)  # raises if it cannot be read
+    is_skill = item_type is ItemType.SKILL  # its metadata is texts
+    texts = {name: ", ".join(v) if is_skill and not isinstance(v, str) else v for name, v in values.items() if v}
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in texts.items()]
+    return (_skill_with if is_skill else _knowledge_with)(content, *lines) if lines else content
 
 
 def version_line(item_type: ItemType, content: str) -> tuple[int, str]:
@@ -59,7 +76,7 @@ def version_line(item_type: ItemType, content: str) -> tuple[int, str]:
 
 def _span(item_type: ItemType, content: str) -> tuple[int, int] | None:
     try:
-        return _FORMATS[item_type][0](content)
+        return _SPANS[item_type](content)
     except MalformedSource as error:
         raise UsageError(f"the version cannot be changed: {error.message}", hint=error.hint) from error
 
@@ -102,30 +119,29 @@ def _script_with(content: str, version: str) -> str:
     return _inserted(content, first, declared, "")
 
 
-def _knowledge_with(content: str, version: str) -> str:
+def _knowledge_with(content: str, *lines: str) -> str:
     block, _ = _metadata(content)
-    line = f'version: "{version}"'
     if block:
-        return _inserted(content, block.end_line - 1, line)
-    return _inserted(content, markdown.signature_lines(markdown.split_lines(content)), "---", line, "---", "")
+        return _inserted(content, block.end_line - 1, *lines)
+    return _inserted(content, markdown.signature_lines(markdown.split_lines(content)), "---", *lines, "---", "")
 
 
-def _skill_with(content: str, version: str) -> str:
-    """Declare the version first below ``metadata``, which is added where there is none."""
+def _skill_with(content: str, *lines: str) -> str:
+    """Put lines first below ``metadata``, which is added where there is none."""
     block, root = _metadata(content)
-    declared = f'version: "{version}"'
     if block is None or root is None:
         return content
     node = root.child("metadata")
     if node is None:
-        return _inserted(content, block.end_line - 1, "metadata:", f"  {declared}")
+        return _inserted(content, block.end_line - 1, "metadata:", *(f"  {line}" for line in lines))
     start = block.offset + node.start
     if content[start] == "{":
-        return f"{content[: start + 1]}{declared}{', ' if node.children else ''}{content[start + 1 :]}"
+        return f"{content[: start + 1]}{', '.join(lines)}{', ' if node.children else ''}{content[start + 1 :]}"
     before = content[:start]
     if node.children:
-        return _inserted(content, before.count("\n"), before[before.rindex("\n") + 1 :] + declared)
-    return _inserted(content, before.count("\n") + 1, f"  {declared}")
+        indent = before[before.rindex("\n") + 1 :]
+        return _inserted(content, before.count("\n"), *(f"{indent}{line}" for line in lines))
+    return _inserted(content, before.count("\n") + 1, *(f"  {line}" for line in lines))
 
 
 def _inserted(content: str, after: int, *lines: str) -> str:
@@ -136,10 +152,10 @@ def _inserted(content: str, after: int, *lines: str) -> str:
     return head + "".join(line + end for line in lines) + content[start:]
 
 
-# Of each type: where a text declares its version, and the text with a version added.
-_FORMATS: dict[ItemType, tuple[Callable[[str], tuple[int, int] | None], Callable[[str, str], str]]] = {
-    ItemType.DIRECTIVE: (directive.version_span, _directive_with),
-    ItemType.SCRIPT: (script.version_span, _script_with),
-    ItemType.KNOWLEDGE: (partial(_metadata_span, ("version",)), _knowledge_with),
-    ItemType.SKILL: (partial(_metadata_span, ("metadata", "version")), _skill_with),
+_ADD = {ItemType.DIRECTIVE: _directive_with, ItemType.SCRIPT: _script_with}
+_SPANS: dict[ItemType, Callable[[str], tuple[int, int] | None]] = {
+    ItemType.DIRECTIVE: directive.version_span,
+    ItemType.SCRIPT: script.version_span,
+    ItemType.KNOWLEDGE: partial(_metadata_span, ("version",)),
+    ItemType.SKILL: partial(_metadata_span, ("metadata", "version")),
 }

@@ -27,13 +27,13 @@ _YAML_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*ya?ml[ \t]*$", re.IGNORECASE)
 MAX_DESCRIPTION = 500
 
 
-def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
-    """Parse a knowledge entry."""
+def parse(item_id: str, content: str, found: FindingList, given: Mapping[str, Any] | None = None) -> ItemParts:
+    """Parse a knowledge entry; a key that its metadata lacks has the value in `given`."""
     lines = markdown.split_lines(content)
     block = front_matter(content, found)
     outline = markdown.outline(content, block.end_line if block else None)
     start = (block.end_line if block else markdown.signature_lines(lines)) + 1
-    raw = Metadata(found, values(block.root()) if block else {})
+    raw = Metadata(found, values(block.root()) if block else {}, given or {})
     name = item_id.rpartition("/")[2]
     paragraph = markdown.first_paragraph(lines, start, outline.blocks)
     title = next((heading.text for heading in outline.headings if heading.text), name)
@@ -94,14 +94,15 @@ class FrontMatter:
 
 @dataclass(slots=True)
 class Metadata:
-    """The values of a metadata block; notes those of a wrong type."""
+    """The values of a metadata block, and those ``given`` for what it does not declare; notes those of a wrong type."""
 
     found: FindingList
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any]
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, key: str) -> str:
         """Return a value that is text, on one line; empty where there is none."""
-        value = self.values.get(key, "")
+        value = self._value(key)
         if isinstance(value, str):
             return " ".join(value.split())
         self.found.add("metadata.type", f"the metadata key {key!r} is not text", 0, f"write {key} as one line of text")
@@ -109,8 +110,8 @@ class Metadata:
 
     def words(self, key: str, separator: str = ",") -> list[str]:
         """Return a value that is a list of words, or a text with a separator between them."""
-        value = self.values.get(key, "")
-        if isinstance(value, list) and all(isinstance(word, str) for word in value):
+        value = self._value(key)
+        if isinstance(value, list | tuple) and all(isinstance(word, str) for word in value):
             return [" ".join(word.split()) for word in value if word.strip()]
         if not isinstance(value, str):
             self.found.add("metadata.type", f"{key!r} is not a list of words", 0, f"write {key} as [one, two]")
@@ -124,6 +125,9 @@ class Metadata:
             message = f"no version is declared; {DEFAULT_VERSION} is assumed"
             self.found.warn("metadata.version-missing", message, line, f'add version: "1.0.0" {hint}')
         return version or DEFAULT_VERSION
+
+    def _value(self, key: str) -> Any:
+        return self.values.get(key) or self.given.get(key, "")
 
 
 def front_matter(content: str, found: FindingList) -> FrontMatter | None:

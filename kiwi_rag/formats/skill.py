@@ -54,8 +54,8 @@ def exceeded_limit(count: int, total: int, path: str) -> Finding | None:
     return None
 
 
-def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
-    """Parse the ``SKILL.md`` of a skill."""
+def parse(item_id: str, content: str, found: FindingList, given: Mapping[str, Any] | None = None) -> ItemParts:
+    """Parse the ``SKILL.md`` of a skill; a key that its map ``metadata`` lacks has the value in `given`."""
     lines = markdown.split_lines(content)
     block = front_matter(content, found)
     if block is None or lines[block.start_line - 1].rstrip() != "---":
@@ -64,7 +64,7 @@ def parse(item_id: str, content: str, found: FindingList) -> ItemParts:
     root = block.root()
     _check_keys(block, root, found)
     raw = values(root)
-    inner = Metadata(found, _inner(raw, found))
+    inner = Metadata(found, _inner(raw, found), given or {})
     metadata = _metadata(Metadata(found, raw), inner)
     version = inner.version(block.start_line, "below metadata in the front matter")
     summary = summary_of(metadata["name"], metadata)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
 from kiwi_rag.formats import skill
@@ -15,10 +16,12 @@ from kiwi_rag.storage.safe_open import read_below, read_linked
 MAX_BYTES = 256 * 1024
 MAX_SIGNATURE_BYTES = 2 << 20
 _SKILL = "SKILL.md"
-_CACHE = "__pycache__"
-_SKIPPED_FOLDERS = frozenset({"vectors", _CACHE})
+CACHE = "__pycache__"
+_SKIPPED_FOLDERS = frozenset({"vectors", CACHE})
 # What tools leave behind, and where settings of one machine stand: nobody means to publish these.
-_LEFT_BEHIND = frozenset({_CACHE, ".git", ".hg", ".svn", ".DS_Store", ".env"})
+LEFT_BEHIND = frozenset({CACHE, ".git", ".hg", ".svn", ".DS_Store", ".env"})
+_KIWI_FOLDERS = frozenset({"clients", "keys", "registry", "registries", "libraries", "logs"})
+_TEXTS = frozenset({".md", ".markdown", ".mdc", ".txt", ".py"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,8 @@ class ItemCandidate:
     """An item that was not admitted yet: its files, and its signature as the bytes of a file or as an envelope.
 
     ``files`` is file name → bytes, relative to the folder of the ``main`` file; ``executables`` are the names of those
-    that may be executed. ``path`` (of the main file) and ``tier`` are used in messages only.
+    that may be executed. ``path`` (of the main file) and ``tier`` are used in messages only. ``given`` are values for
+    metadata that the files do not declare, where they are not to be those of the signature's statement.
     """
 
     item_type: ItemType
@@ -51,6 +55,7 @@ class ItemCandidate:
     envelope: Envelope | None = None
     path: str = ""
     tier: str = ""
+    given: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def of_file(cls, item_type: ItemType, item_id: str, data: bytes, path: str = "") -> ItemCandidate:
@@ -81,37 +86,36 @@ def signature_path(path: Path) -> Path:
 
 
 def read_item(
-    source: SourceFile, root: Path, tier: str = "", *, without_caches: bool = False
+    source: SourceFile, root: Path, tier: str = "", *, without: Container[str] = ()
 ) -> ItemCandidate | Finding:
     """Return the files of an item below `root` and its signature, or a finding that says why they cannot be read.
 
     The file of an item may be a link that stays below `root`. A skill has no links in it, and nothing that tools leave
-    behind: what stands beside its signed files could be read or executed with them; `without_caches` passes over what
-    Python wrote to ``__pycache__``. `tier` is named in messages.
+    behind: what stands beside its signed files could be read or executed with them. `tier` is named in messages. Files
+    and folders of a skill whose name is in `without` are passed over.
     """
     if source.problem:
         return source.problem
     path = source.path
-    of = ItemCandidate(source.item_type, source.item_id, {}, path.name, path=display_path(path), tier=tier)
+    main = ItemRef(source.item_type, source.item_id).main_file
+    of = ItemCandidate(source.item_type, source.item_id, {}, main, path=display_path(path), tier=tier)
     try:
         if source.item_type.is_folder:
-            return _read_folder(of, path.parent, root, without_caches)
+            return _read_folder(of, path.parent, root, without)
         side = signature_path(path)
         signature = read_linked(side, root, MAX_SIGNATURE_BYTES) if os.path.lexists(side) else None
-        return replace(of, files={path.name: read_linked(path, root, MAX_BYTES)}, signature=signature)
+        return replace(of, files={main: read_linked(path, root, MAX_BYTES)}, signature=signature)
     except SourceUnreadable as error:
         return _problem(path, "source.unreadable", error.message, error.hint)
     except FileNotFoundError:
         return _problem(path, "source.unreadable", f"{path} is gone", "run it again")
 
 
-def _read_folder(of: ItemCandidate, folder: Path, root: Path, without_caches: bool) -> ItemCandidate | Finding:
+def _read_folder(of: ItemCandidate, folder: Path, root: Path, without: Container[str]) -> ItemCandidate | Finding:
     files: dict[str, bytes] = {}
     executables: list[str] = []
     signature = None
-    for path in _below(folder):
-        if without_caches and _CACHE in path.relative_to(folder).parts:
-            continue
+    for path in _below(folder, without):
         name, steps = path.relative_to(folder).as_posix(), _absolute(path).relative_to(_absolute(root)).as_posix()
         if problem := _file_problem(path, name):
             return problem
@@ -128,20 +132,20 @@ def _read_folder(of: ItemCandidate, folder: Path, root: Path, without_caches: bo
     return replace(of, files=files, executables=tuple(sorted(executables)), signature=signature)
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _below(folder: Path, without: Container[str]) -> Iterator[Path]:
     """Yield the folders and files below a folder, a folder's own in their order and before those within them."""
 
     def unreadable(error: OSError) -> None:
         raise SourceUnreadable(f"cannot read {error.filename}: {error.strerror}", hint="check its mode and owner")
 
     for parent, folders, files in os.walk(folder, onerror=unreadable):
-        folders.sort()
-        yield from (Path(parent, name) for name in sorted([*folders, *files]))
+        folders[:] = sorted(name for name in folders if name not in without)
+        yield from (Path(parent, name) for name in sorted([*folders, *files]) if name not in without)
 
 
 def _file_problem(path: Path, name: str) -> Finding | None:
     """Return a finding about a file or folder that a skill must not have."""
-    if path.name in _LEFT_BEHIND:
+    if path.name in LEFT_BEHIND:
         message = f"{name} was left by a tool or has local settings; a skill is signed as a whole"
         return _problem(path, "source.hidden-file", message, f"remove {path}")
     if path.is_symlink():
@@ -155,7 +159,7 @@ def _problem(path: Path, code: str, message: str, hint: str) -> Finding:
 
 
 def item_id_of(relative: str | PurePath) -> str:
-    """Return the item id that a path relative to its type's folder stands for.
+    """Return the item id that a path relative to its type's folder stands for, its case folded.
 
     Raises
     ------
@@ -165,19 +169,50 @@ def item_id_of(relative: str | PurePath) -> str:
     path = relative if isinstance(relative, PurePath) else PurePath(relative)
     if path.anchor or ".." in path.parts or not path.name:
         raise InvalidItemId(f"{str(relative)!r} is not below the folder of its items", hint="name an item below .ai/")
-    return check_item_id(path.with_suffix("").as_posix())
+    return _folded_id(path.with_suffix(""))
+
+
+def _folded_id(path: PurePath) -> str:
+    return check_item_id(_fold_case(path.as_posix()))
+
+
+def _fold_case(text: str) -> str:
+    return text.lower() if text.isascii() else text  # the lower case of some other letters is ASCII
 
 
 def path_of(ai_dir: Path, ref: ItemRef) -> Path:
-    """Return where the item's main file stands below `ai_dir`.
+    """Return where the item's main file stands below `ai_dir`, or is to be written.
+
+    A file whose path differs in case only, such as ``README.md``, is found as it is spelled.
 
     Raises
     ------
     InvalidItemId
         If the id is not legal, so that no path leaves `ai_dir`.
     """
-    path = ai_dir / ref.item_type.folder / check_item_id(ref.item_id)
-    return path / ref.main_file if ref.item_type.is_folder else path.with_name(ref.main_file)
+    folder, path = ai_dir / ref.item_type.folder, PurePath(check_item_id(ref.item_id))
+    path = path / ref.main_file if ref.item_type.is_folder else path.with_name(ref.main_file)
+    return folder / path if os.path.lexists(folder / path) else _spelled(folder, path) or folder / path
+
+
+def _spelled(folder: Path, path: PurePath) -> Path | None:
+    """Return the first of the files below `folder` whose path is `path` but for the case of some letters."""
+    found = [folder]
+    for step in path.parts:
+        found = [Path(at, name) for at in found for name in _names(at) if _fold_case(name) == _fold_case(step)]
+    return min(found, key=_order, default=None)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _order(path: Path) -> tuple[str, str]:
+    """Sort by path without case; of those that differ in case alone, lower case first."""
+    return str(path).lower(), str(path).swapcase()
 
 
 def locate(ai_dir: Path, file: Path) -> tuple[ItemType, str]:
@@ -197,7 +232,7 @@ def locate(ai_dir: Path, file: Path) -> tuple[ItemType, str]:
         relative = _absolute(file).relative_to(folder)
         if item_type.is_folder:
             return item_type, _skill_id(folder, relative)
-        if file.suffix == item_type.suffix:
+        if file.suffix.lower() == item_type.suffix:
             return item_type, item_id_of(relative)
     folders = ", ".join(f"{t.folder}/*/SKILL.md" if t.is_folder else f"{t.folder}/*{t.suffix}" for t in ITEM_TYPES)
     raise UsageError(f"{file} is not an item file of {ai_dir}", hint=f"items are {folders} below it")
@@ -207,7 +242,7 @@ def _skill_id(folder: Path, relative: Path) -> str:
     """Return the id of the outermost skill that a path below the folder of skills belongs to."""
     for parent in [*reversed(relative.parents)][1:]:
         if (parent == relative.parent and relative.name == _SKILL) or (folder / parent / _SKILL).is_file():
-            return check_item_id(parent.as_posix())
+            return _folded_id(parent)
     raise UsageError(f"{folder / relative} is in no skill", hint=f"a skill is a folder with {_SKILL}")
 
 
@@ -218,9 +253,29 @@ def walk(ai_dir: Path) -> Iterator[SourceFile]:
     leaves `ai_dir`, a linked folder, an illegal id and an id that equals another's once folded come with a problem.
     """
     for item_type in ITEM_TYPES:
-        seen: dict[str, str] = {}
+        seen: dict[str, Path] = {}
         for path, is_folder in _entries(ai_dir / item_type.folder, item_type):
             yield _source(ai_dir, path, is_folder, item_type, seen)
+
+
+def strays(ai_dir: Path) -> Iterator[Path]:
+    """Yield the files below `ai_dir` that are no items, in order: they are neither signed nor found by a search.
+
+    Left out: hidden files, signatures, folders and files of Kiwi itself; outside of the item folders all but texts.
+    """
+    held = {source.path.parent if source.item_type.is_folder else source.path for source in walk(ai_dir)}
+    item_folders = {ai_dir / item_type.folder for item_type in ITEM_TYPES}
+    for parent, folders, files in os.walk(ai_dir):
+        here = Path(parent)
+        folders[:] = sorted(
+            name for name in folders
+            if _is_visible(name) and here / name not in held and (here != ai_dir or name not in _KIWI_FOLDERS)
+        )  # fmt: skip
+        holds_items = not item_folders.isdisjoint((here, *here.parents))
+        for path in (here / name for name in sorted(files) if _is_visible(name)):
+            is_text = path.suffix.lower() in _TEXTS or (holds_items and path.suffix != ".sig")
+            if is_text and path not in held and path.name != "__init__.py":
+                yield path
 
 
 def display_path(path: Path) -> str:
@@ -249,26 +304,27 @@ def _entries(folder: Path, item_type: ItemType) -> list[tuple[Path, bool]]:
         folders[:] = [name for name in visible if name not in linked]
         found += [(Path(parent, name), True) for name in linked]
         if not item_type.is_folder:
-            names = (name for name in files if name.endswith(item_type.suffix) and name != "__init__.py")
+            names = (name for name in files if name.lower().endswith(item_type.suffix) and name != "__init__.py")
             found += [(Path(parent, name), False) for name in names if _is_visible(name)]
-    return sorted([*found, *((Path(error.filename), True) for error in unreadable)])
+    found += ((Path(error.filename), True) for error in unreadable)
+    return sorted(found, key=lambda entry: _order(entry[0]))
 
 
 def _is_visible(name: str) -> bool:
     return not name.startswith(".") and name not in _SKIPPED_FOLDERS
 
 
-def _source(ai_dir: Path, path: Path, is_folder: bool, item_type: ItemType, seen: dict[str, str]) -> SourceFile:
+def _source(ai_dir: Path, path: Path, is_folder: bool, item_type: ItemType, seen: dict[str, Path]) -> SourceFile:
     if problem := _folder_problem(path) if is_folder else _link_problem(path, ai_dir):
         return SourceFile(path, item_type, "", problem)
     try:
         relative = path.relative_to(ai_dir / item_type.folder)
-        item_id = check_item_id(relative.parent.as_posix()) if item_type.is_folder else item_id_of(relative)
+        item_id = _folded_id(relative.parent) if item_type.is_folder else item_id_of(relative)
     except InvalidItemId as error:
         return SourceFile(path, item_type, "", _problem(path, "source.item-id", error.message, error.hint))
-    first = seen.setdefault(fold_item_id(item_id), item_id)
-    message = f"{item_id!r} and {first!r} are the same id, because '-' and '_' are equal in ids"
-    same = None if first == item_id else _problem(path, "source.same-id", message, "rename one of the two files")
+    first = seen.setdefault(fold_item_id(item_id), path)
+    message = f"it has the id of {display_path(first)}, because case is folded, and '-' and '_' are equal in ids"
+    same = None if first == path else _problem(path, "source.same-id", message, "rename one of the two files")
     return SourceFile(path, item_type, item_id, same)
 
 

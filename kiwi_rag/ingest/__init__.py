@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kiwi_rag.registry.client import Receipt
     from kiwi_rag.stores.postgres import RegistryVectorStore
 
-GATE_VERSION = 10
+GATE_VERSION = 11
 """Raise it when the gate, the parsers or the splitter give other results: every file is then processed again."""
 
 RULES = "rules"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import semver
 
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, SignatureRefused, SourceUnreadable, UsageError
-from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, read_item, signature_path
+from kiwi_rag.formats.source import CACHE, ItemCandidate, SourceFile, display_path, read_item, signature_path
 from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType, check_item_id, fold_item_id
 from kiwi_rag.search.state import edited_files
 from kiwi_rag.signing import statement
@@ -170,10 +170,10 @@ class SkillPlace:
             raise SourceUnreadable(f"{folder} leads elsewhere through a symbolic link", hint="remove the link")
         return real / name
 
-    def read(self, folder: Path, item_id: str, *, without_caches: bool = False) -> ItemCandidate | Finding:
+    def read(self, folder: Path, item_id: str, *, without: Container[str] = ()) -> ItemCandidate | Finding:
         """Read an installed skill and its signature, or return why it cannot be read; nothing is verified."""
         source = SourceFile(folder / "SKILL.md", ItemType.SKILL, item_id)
-        return read_item(source, folder.parent, without_caches=without_caches)
+        return read_item(source, folder.parent, without=without)
 
     def check(self, folder: Path, item_id: str) -> Envelope | None:
         """Return the envelope in the folder of a skill if exactly its files are there.
@@ -193,7 +193,7 @@ class SkillPlace:
         if not signature_path(folder / "SKILL.md").is_file():
             message = f"{display_path(folder)} exists, and was not installed by Kiwi"
             raise SkillFolderTaken(message, hint="move it away, or use --force")
-        found = self.read(folder, item_id, without_caches=True)
+        found = self.read(folder, item_id, without={CACHE})
         envelope = _unedited(found, display_path(folder))
         return None if isinstance(self.read(folder, item_id), Finding) else envelope
 

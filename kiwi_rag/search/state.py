@@ -40,7 +40,7 @@ def _difference(item: VerifiedItem, tier: Collection) -> str:
     files = edited_files(found, signed)
     if not files:
         return ""
-    edited = path.parent / min(files)  # of a skill, one of its files
+    edited = path.parent / min(files) if signed.ref.item_type.is_folder else path
     return f"{edited} was edited since it was indexed: {_bump_command(signed.ref, tier)}"
 
 

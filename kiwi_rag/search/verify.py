@@ -119,7 +119,7 @@ def _verify_item_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
             raise HitChanged(f"the store has no file {name} of the item")
     content = files[passage.file or signed.main].decode("utf-8", "replace")
     other = (passage.file, content) if passage.file else ("", "")
-    summaries, passages = _signed_passages(signed.ref.item_type, signed.ref.item_id, item.content, *other)
+    summaries, passages = _signed_passages(signed.ref, signed.given, item.content, *other)
     if not passage.file and (passage.ordinal == 0 or any(_same(passage, p) for p in passages[:summaries])):
         about = str(signed.metadata.get("description") or signed.ref.item_id)
         summary = replace(passages[0], ordinal=passage.ordinal) if passages else passage
@@ -132,14 +132,14 @@ def _verify_item_passage(item: VerifiedItem, candidate: Candidate) -> Passage:
 
 @lru_cache(maxsize=256)
 def _signed_passages(
-    item_type: ItemType, item_id: str, main: str, file: str, content: str
+    ref: ItemRef, given: tuple[tuple[str, Any], ...], main: str, file: str, content: str
 ) -> tuple[int, tuple[Passage, ...]]:
     """Return how many of an item's passages are of its summary, which come first, and all passages.
 
     They are those of its main file, and of another `file` of its folder where that has a name.
     """
-    files = {ItemRef(item_type, item_id).main_file: main.encode()} | ({file: content.encode()} if file else {})
-    item = parse_item(item_type, item_id, main, files=files).item
+    files = {ref.main_file: main.encode()} | ({file: content.encode()} if file else {})
+    item = parse_item(ref.item_type, ref.item_id, main, files=files, given=given).item
     if item is None:
         return 0, ()
     summary = replace(item, sections=tuple(s for s in item.sections if s.kind == "summary"))

@@ -100,6 +100,16 @@ class ItemStatement(Statement):
         digests = {"" if name == self.main else name: digest for name, digest in self.digests.items()}
         return f"{content_digest(digests)} {self.executables}"
 
+    @property
+    def given(self) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+        """The values for metadata that files of knowledge and of skills need not declare."""
+        if self.ref.item_type not in (ItemType.KNOWLEDGE, ItemType.SKILL):
+            return ()
+        texts = [(name, value) for name in ("category", "author") if isinstance(value := self.metadata.get(name), str)]
+        tags = self.metadata.get("tags")
+        are_words = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+        return (("version", self.ref.version or ""), *texts, ("tags", tuple(tags) if tags and are_words else ()))
+
 
 @dataclass(frozen=True, slots=True)
 class IndexStatement(Statement):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
-from kiwi_rag.formats.source import SourceFile, read_item
+from kiwi_rag.formats.source import SourceFile, display_path, read_item, strays
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import Admission, Envelope, Finding, Visibility
@@ -27,6 +28,18 @@ def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tup
     for source in sign.sources_of(paths, root):
         candidate = read_item(source, root)
         yield source, (candidate,) if isinstance(candidate, Finding) else app.gate.inspect(candidate).findings
+
+
+def find_strays(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[Path, Finding]]:
+    """Yield each file at or below one of `paths` that belongs to no item, with a warning."""
+    named = {path.absolute() for path in paths}
+    for path in strays(app.root(tier).absolute()):
+        if not named.isdisjoint((path, *path.parents)):
+            shown = display_path(path)
+            command = f"kiwi import {shlex.quote(shown)}{' --tier user' if tier == 'user' else ''}"
+            hint = f"{command} makes an item of a text; then remove it, or move it out of .ai"
+            message = "the file belongs to no item: it is not signed, and no search finds it"
+            yield path, Finding("source.no-item", message, path=shown, hint=hint, severity="warning")
 
 
 async def make_drafts(  # noqa: PLR0913  # the options of a signature

@@ -133,7 +133,7 @@ class SkillInstaller:
         after = _entry(found, [*(before.clients if before else ()), *clients] or ["agents"])
         if before and before.key_id == after.key_id:
             after = replace(after, principal=before.principal)  # a teammate may know this key by another name
-        check_names(signed)
+        check_names(signed.ref, signed.digests)
         candidate = candidate_of(found.stored.envelope, found.stored.files)
         await asyncio.to_thread(self.app.gate.check, candidate, tier.policy, {}, tier.audit)
         folders = [self.place.folder(client, after.name) for client in after.clients]

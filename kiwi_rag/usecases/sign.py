@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PureWindowsPath
@@ -159,18 +159,39 @@ class Author:
         candidate = read(source, self.tier, self.gate)
         if not force:
             self._check_signer(candidate)
+        candidate = self._trusted(candidate)
         raised = await self._raised(candidate, bump) if bump else candidate
         item = self.gate.inspect_or_raise(raised, self.tier.policy, self.tier.audit)
-        wrote = "" if raised is candidate else _declaration(item, candidate.path)
-        fresh = bool(wrote) or force or not self._is_signed(candidate, item)
+        wrote = "" if raised.files is candidate.files else _declaration(item, candidate.path)
+        fresh = raised is not candidate or force or signed_statement(self.gate, self.tier, candidate, item) is None
         contents = await self.histories.of(item.ref, fully=fresh)
         if fresh:
-            self._check_key(candidate)
-            raised = replace(raised, signature=statement.signature_file(self.key.sign(item, self.gate.audience)))
-            self.gate.check(raised, self.tier.policy, contents.get(self.tier.name, {}), self.tier.audit)
+            raised = self.sign(raised, item, contents.get(self.tier.name, {}))
         if found := versions.check_other_tiers(item, contents, candidate.path, self.tier.name):
             raise self._reject(candidate, found)
         return Draft(source, raised, item, fresh, wrote)
+
+    def sign(self, candidate: ItemCandidate, item: Item, history: Mapping[str, str]) -> ItemCandidate:
+        """Return the candidate of an inspected item with a new signature; `history` is that of the tier.
+
+        Raises
+        ------
+        Rejected
+            When the key is not trusted here, or the tier would not admit the signed item.
+        """
+        self._check_key(candidate)
+        signature = statement.signature_file(self.key.sign(item, self.gate.audience))
+        signed = replace(candidate, signature=signature, given=())
+        self.gate.check(signed, self.tier.policy, history, self.tier.audit)
+        return signed
+
+    def _trusted(self, candidate: ItemCandidate) -> ItemCandidate:
+        """Return the candidate, without a signature that does not verify: none of its values may be signed again."""
+        try:
+            verify(envelope_of(candidate), self.gate.trust)
+        except SignatureRefused:
+            return replace(candidate, signature=None)
+        return candidate
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
         """Return the candidate with a higher version if it changed, else unchanged; errors are left to the gate."""
@@ -180,23 +201,22 @@ class Author:
             return candidate
         contents = await self.histories.of(item.ref, fully=True)
         taken = any(versions.conflicts(item, history) for history in contents.values())
-        if self._is_signed(candidate, item) and not taken:
+        if signed_statement(self.gate, self.tier, candidate, item) and not taken:
             return candidate
-        missing = any(finding.code == "metadata.version-missing" for finding in content.findings)
+        missing = is_version_missing(content.findings)
         if not missing and not semver.Version.is_valid(item.ref.version or ""):
             return candidate
         declared = () if missing else (item.ref.version or "",)
         version = _next_version([*declared, *(v for history in contents.values() for v in history)], part, missing)
+        if not missing and is_version_missing(self.gate.inspect(replace(candidate, signature=None)).findings):
+            given = dict(versions.given_values(candidate)) | {"version": version}
+            return replace(candidate, given=tuple(given.items()))
         change = add_version if missing else with_version
         try:
             data = change(item.ref.item_type, item.content, version).encode()
         except UsageError as error:
             raise UsageError(f"{candidate.path}: {error.message}; nothing was changed", hint=error.hint) from error
         return replace(candidate, files={**candidate.files, candidate.main: data})
-
-    def _is_signed(self, candidate: ItemCandidate, item: Item) -> bool:
-        check = versions.SignatureCheck(self.gate.trust, self.gate.audience, self.tier.policy, datetime.now(UTC))
-        return check.check_item(candidate, item)[0] is not None
 
     def _check_signer(self, candidate: ItemCandidate) -> None:
         """Reject a file whose signer is not trusted here, because a new signature would replace that one."""
@@ -227,6 +247,20 @@ class Author:
         return self.gate.reject(str(candidate.ref), found, self.tier.policy, self.tier.audit)
 
 
+def signed_statement(
+    gate: ValidationManager, tier: Collection, candidate: ItemCandidate, item: Item | None
+) -> ItemStatement | None:
+    """Return the statement of a candidate that is properly signed, as it is, by a signer whom the tier trusts."""
+    check = versions.SignatureCheck(gate.trust, gate.audience, tier.policy, datetime.now(UTC))
+    signed = check.check_item(candidate, item)[0]
+    return signed.statement if signed else None
+
+
+def is_version_missing(findings: Sequence[Finding]) -> bool:
+    """Return whether a file declares no version."""
+    return any(finding.code == "metadata.version-missing" for finding in findings)
+
+
 def _next_version(existing: Sequence[str], part: str, missing: bool) -> str:
     """Return the version after the highest of `existing`; a file without a version starts with 1.0.0."""
     highest = max(map(semver.Version.parse, existing), default=None)
@@ -252,7 +286,7 @@ def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, 
     """
     placed = check_place(ai_dir, envelope, files, overwrite=overwrite)
     if not placed.item_type.is_folder:
-        write_user_file(placed.path, files[placed.path.name])
+        write_user_file(placed.path, *files.values())
         write_user_file(signature_path(placed.path), statement.signature_file(envelope))
         return placed
     write_skill(placed.path.parent, envelope, files)
@@ -273,28 +307,35 @@ def check_place(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *,
         When `files` are not exactly those that were signed.
     """
     signed = statement.parse_item(envelope.payload)
-    path = path_of(ai_dir, signed.ref)
-    if {name: sha256_hex(data) for name, data in files.items()} != signed.digests or signed.main != path.name:
+    digests = {name: sha256_hex(data) for name, data in files.items()}
+    if digests != signed.digests or signed.main != signed.ref.main_file:
         raise MalformedEnvelope(f"the files of {signed.ref} are not those that were signed")
-    folder = path.parent
-    check_names(signed)
-    linked = path.is_symlink() or (signed.ref.item_type.is_folder and folder.is_symlink())
-    if linked or not folder.resolve().is_relative_to(ai_dir.resolve()):
-        raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")
-    placed = SourceFile(path, signed.ref.item_type, signed.ref.item_id)
-    if signed.ref.item_type.is_folder:
-        _check_folder(ai_dir, folder)
+    placed = find_place(ai_dir, signed.ref, files)
+    path = placed.path
     if path.exists() and not overwrite and not _is_same(placed, ai_dir, signed, files):
         raise UsageError(f"{path} exists with other content", hint="compare them, then use --force to overwrite it")
     return placed
 
 
-def check_names(signed: ItemStatement) -> None:
-    """Raise `UsageError` on Windows if it cannot write a file of a signed item by its name."""
-    for name in () if HAS_MODES else signed.digests:
-        if problem := windows_problem(PureWindowsPath(signed.ref.item_id, name)):
-            hint = f"ask its author to rename it; kiwi show {signed.ref} prints it"
-            raise UsageError(f"{name} of {signed.ref} cannot be written on Windows: {problem}", hint=hint)
+def check_names(ref: ItemRef, files: Iterable[str]) -> None:
+    """Raise `UsageError` on Windows if it cannot write a file of an item by its name."""
+    for name in () if HAS_MODES else files:
+        if problem := windows_problem(PureWindowsPath(ref.item_id, name)):
+            hint = f"ask its author to rename it; kiwi show {ref} prints it"
+            raise UsageError(f"{name} of {ref} cannot be written on Windows: {problem}", hint=hint)
+
+
+def find_place(ai_dir: Path, ref: ItemRef, files: Iterable[str]) -> SourceFile:
+    """Return the main file of an item with these files, whatever is there now; raise as `check_place` does."""
+    path = path_of(ai_dir, ref)
+    folder = path.parent
+    check_names(ref, files)
+    linked = path.is_symlink() or (ref.item_type.is_folder and folder.is_symlink())
+    if linked or not folder.resolve().is_relative_to(ai_dir.resolve()):
+        raise SourceUnreadable(f"{path} leads out of {ai_dir} through a symbolic link", hint="remove the link")
+    if ref.item_type.is_folder:
+        _check_folder(ai_dir, folder)
+    return SourceFile(path, ref.item_type, ref.item_id)
 
 
 def _check_folder(ai_dir: Path, folder: Path) -> None:

@@ -219,7 +219,8 @@ def inspect_item(candidate: ItemCandidate) -> ValidationResult:
     if item_type is ItemType.SCRIPT:
         findings += checks.check_python_encoding(text, path)
     # 1. Form
-    outcome = parse_item(item_type, candidate.item_id, text, path, candidate.files)
+    given = candidate.given or signature.given_values(candidate)
+    outcome = parse_item(item_type, candidate.item_id, text, path, candidate.files, given)
     findings += outcome.findings
     item = outcome.item
     if item is not None:
@@ -237,6 +238,7 @@ def inspect_item(candidate: ItemCandidate) -> ValidationResult:
         findings += secrets.check_secrets(other, {"headings": headings}, candidate.path_of(name))
     # 6. Hidden instructions
     findings += injection.check_injection(text, path, "python" if item_type is ItemType.SCRIPT else "markdown")
+    findings += injection.check_injection("\n\n".join(checks.texts_in([value for _, value in given])), path, "markdown")
     for name, other in others.items():
         where = candidate.path_of(name)
         findings += injection.check_injection(other, where, detect(where, other))

@@ -6,10 +6,12 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import semver
 
 from kiwi_rag.errors import SignatureRefused, Unsigned
+from kiwi_rag.formats.knowledge import DEFAULT_VERSION
 from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model import Document, Envelope, Finding, Item, Passage
 from kiwi_rag.signing import statement
@@ -39,6 +41,20 @@ def envelope_of(candidate: ItemCandidate) -> Envelope:
     if candidate.signature is None:
         raise Unsigned(f"{candidate.path or candidate.ref} is not signed", hint=f"kiwi sign {candidate.path}")
     return statement.read_signature_file(candidate.signature)
+
+
+def given_values(candidate: ItemCandidate) -> tuple[tuple[str, Any], ...]:
+    """Return what the candidate's statement says about metadata that its files do not declare; nothing is verified.
+
+    Step 7 compares the item's metadata with the same statement after it is verified, so a forged one is refused there.
+    """
+    try:
+        signed = statement.parse_item(envelope_of(candidate).payload)
+    except SignatureRefused:
+        return ()
+    undeclared = ("version", DEFAULT_VERSION)  # of a file without a version, whose signer chose none
+    named = replace(signed.ref, version=None)
+    return tuple(value for value in signed.given if value != undeclared) if named == candidate.ref else ()
 
 
 @dataclass(frozen=True, slots=True)

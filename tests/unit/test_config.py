@@ -215,7 +215,7 @@ def test_a_secret_is_never_shown(home: Path, name: str) -> None:
     assert origin(resolve({"KIWI_HOME": str(home)}), name).shown == ""
 
 
-PROJECTS = {"registry_name", "source", "limit", "alpha", "half_life_days", "per_signer", "deadline"}
+PROJECTS = {"namespace", "registry_name", "source", "limit", "alpha", "half_life_days", "per_signer", "deadline"}
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Settings)])

@@ -202,7 +202,7 @@ def test_folders_with_skill_md_are_found_and_nothing_inside_them(tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize("item_id", ["acme/PDF", "acme/a.b", "."])
+@pytest.mark.parametrize("item_id", ["acme/PD F", "acme/a.b", "."])
 def test_a_folder_whose_name_is_no_id_is_a_problem(tmp_path: Path, item_id: str) -> None:
     skills.write(tmp_path, {"SKILL.md": b"x"}, item_id)
     (source,) = walk(tmp_path)

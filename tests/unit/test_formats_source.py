@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from kiwi_rag.errors import InvalidItemId, SourceUnreadable, UsageError
-from kiwi_rag.formats.source import MAX_BYTES, item_id_of, locate, walk
-from kiwi_rag.model.refs import ItemType
+from kiwi_rag.formats.source import (
+    MAX_BYTES,
+    ItemCandidate,
+    item_id_of,
+    locate,
+    path_of,
+    read_item,
+    strays,
+    walk,
+)
+from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.storage.safe_open import read_linked
 
 
@@ -23,6 +32,7 @@ def ai_dir(tmp_path: Path) -> Path:
         "directives/notes.txt",
         "scripts/acme/rotate.py",
         "scripts/acme/__init__.py",
+        "knowledge/acme/on call.md",
         "knowledge/acme/README.md",
         "knowledge/acme/cold-starts.md",
         "vectors/x.md",
@@ -43,16 +53,80 @@ def test_walk_yields_item_files_sorted(ai_dir: Path) -> None:
         (ItemType.DIRECTIVE, "acme/deploy"),
         (ItemType.SCRIPT, "acme/rotate"),
         (ItemType.KNOWLEDGE, "acme/cold-starts"),
+        (ItemType.KNOWLEDGE, "acme/readme"),
     ]
 
 
 def test_an_illegal_id_is_a_problem_of_its_own_file(ai_dir: Path) -> None:
-    assert problems(ai_dir) == {"README.md": "source.item-id"}
+    assert problems(ai_dir) == {"on call.md": "source.item-id"}
 
 
 def test_ids_that_fold_to_one_are_a_problem(ai_dir: Path) -> None:
     (ai_dir / "knowledge/acme/cold_starts.md").write_text("x")
     assert problems(ai_dir)["cold_starts.md"] == "source.same-id"
+
+
+SPELLED = ("knowledge/acme/README.md", "knowledge/Acme/Deploy-Notes.MD", "knowledge/docs/SKILL.md", "scripts/A/Run.py")
+
+
+def test_a_file_whose_name_differs_from_an_id_in_case_alone_has_that_id(ai_dir: Path) -> None:
+    for name in SPELLED:
+        (ai_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (ai_dir / name).write_text("text")
+        item_type, item_id = locate(ai_dir, ai_dir / name)
+        assert item_id == name.partition("/")[2].rpartition(".")[0].lower()
+        assert path_of(ai_dir, ItemRef(item_type, item_id)) == ai_dir / name
+    found = {source.path: source.item_id for source in walk(ai_dir) if not source.problem}
+    assert {name: found[ai_dir / name] for name in SPELLED} == {
+        "knowledge/acme/README.md": "acme/readme",
+        "knowledge/Acme/Deploy-Notes.MD": "acme/deploy-notes",
+        "knowledge/docs/SKILL.md": "docs/skill",
+        "scripts/A/Run.py": "a/run",
+    }
+
+
+def test_its_candidate_has_the_main_file_of_its_id(ai_dir: Path) -> None:
+    source = next(source for source in walk(ai_dir) if source.item_id == "acme/readme")
+    (ai_dir / "knowledge/acme/README.md.sig").write_bytes(b"signature")
+    candidate = read_item(source, ai_dir)
+    assert isinstance(candidate, ItemCandidate)
+    assert (candidate.main, set(candidate.files), candidate.signature) == ("readme.md", {"readme.md"}, b"signature")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("acme/readme.md", "acme/README.md"), ("acme/README.md", "Acme/readme.md"), ("b.md", "B.md")]
+)
+def test_of_two_files_with_one_id_the_one_that_is_spelled_more_like_it_is_meant(
+    ai_dir: Path, one: str, other: str
+) -> None:
+    for name in (one, other):
+        (ai_dir / "knowledge" / name).parent.mkdir(exist_ok=True)
+        (ai_dir / "knowledge" / name).write_text("text")
+    found = {source.path: source for source in walk(ai_dir)}
+    meant, second = found[ai_dir / "knowledge" / one], found[ai_dir / "knowledge" / other]
+    assert meant.problem is None
+    assert second.problem is not None
+    assert (second.problem.code, one in second.problem.message) == ("source.same-id", True)
+    assert path_of(ai_dir, ItemRef(ItemType.KNOWLEDGE, meant.item_id)) == meant.path
+
+
+def test_an_item_without_a_file_has_the_path_of_its_id(ai_dir: Path) -> None:
+    assert path_of(ai_dir, ItemRef(ItemType.KNOWLEDGE, "acme/new")) == ai_dir / "knowledge/acme/new.md"
+    assert path_of(ai_dir / "none", ItemRef(ItemType.SKILL, "a/b")) == ai_dir / "none/skills/a/b/SKILL.md"
+
+
+def test_files_that_belong_to_no_item_are_named(ai_dir: Path) -> None:
+    for name in (
+        *("notes.md", "prompts/ask.md", "skills/loose.md", "skills/acme/pdf/SKILL.md", "skills/acme/pdf/more.txt"),
+        *("knowledge/acme/rule.mdc", "knowledge/acme/map.png", "config.yaml", "keys/me.pem", "libraries/docs/api.md"),
+        *(".gitignore", "knowledge/.hidden.md", "knowledge/gone.md.sig", "scripts/__pycache__/rotate.pyc"),
+    ):
+        (ai_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (ai_dir / name).write_text("text")
+    assert [path.relative_to(ai_dir).as_posix() for path in strays(ai_dir)] == [
+        *("notes.md", "directives/notes.txt", "knowledge/acme/map.png", "knowledge/acme/rule.mdc"),
+        *("prompts/ask.md", "skills/loose.md"),
+    ]
 
 
 def test_links_out_dead_links_and_linked_folders_are_problems(ai_dir: Path, tmp_path: Path) -> None:
@@ -65,7 +139,7 @@ def test_links_out_dead_links_and_linked_folders_are_problems(ai_dir: Path, tmp_
     (folder / "inside.md").symlink_to(folder / "cold-starts.md")
     (folder / "linked").symlink_to(tmp_path)
     expected = {
-        "README.md": "source.item-id",
+        "on call.md": "source.item-id",
         "out.md": "source.link-leaves-root",
         "dead.md": "source.unreadable",
         "loop.md": "source.unreadable",
@@ -85,7 +159,7 @@ def test_a_type_folder_that_is_a_link_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "relative", ["../x.md", "/etc/passwd.md", "a/../../x.md", "A.md", "a b.md", "a.b.md", "", "ü.md"]
+    "relative", ["../x.md", "/etc/passwd.md", "a/../../x.md", "a b.md", "a.b.md", "", "ü.md", "\u212a.md"]
 )
 def test_paths_that_are_no_ids_are_refused(relative: str) -> None:
     with pytest.raises(InvalidItemId):
