@@ -331,3 +331,20 @@ def test_the_user_tier_takes_imports_too(ready: Kiwi):
     copy.write_text(copy.read_text() + "Edited.\n")
     add, _ = printed_commands(done.stderr)
     assert "added  knowledge:me/one@1.0.1" in ready.run(*add).stdout
+
+
+def test_an_index_of_skills_is_imported_with_the_signatures_of_trusted_authors(author: Kiwi):
+    author.run("export", "--well-known", "public")
+    index = author.cwd / "public/.well-known/agent-skills"
+    (line,) = [row for row in author.json("list", "--source", "project") if row["item_type"] == "skill"]
+    signature = author.cwd / f".ai/skills/{line['item_id']}/SKILL.md.sig"
+    before = signature.read_bytes()
+    author.run("delete", line["item_id"], "--yes")
+    (row,) = imported(author, str(index), "--namespace", "acme").values()
+    assert (row["state"], row["ref"]) == ("new", f"skill:{line['item_id']}@{line['version']}")
+    assert signature.read_bytes() == before
+    (row,) = imported(author, str(index), "--namespace", "acme").values()
+    assert row["state"] == "unchanged"
+    (index / next(index.glob("*.tar.gz")).name).write_bytes(b"\x1f\x8b garbage")
+    refused = author.run("import", str(index), "--namespace", "acme", "--json", expect=4)
+    assert "index.digest" in refused.stdout + refused.stderr
