@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -27,13 +28,17 @@ _WORKERS = ("-n", "4", "--dist", "worksteal")
 
 
 class Outcome(NamedTuple):
-    """What a step did: ``tried`` counts tests or attempts; ``notes`` are figures, or the first failures."""
+    """What a step did: ``tried`` counts tests or attempts; ``notes`` are figures, or the first failures.
+
+    ``cpu`` is the processor time of its processes, in seconds; it varies less with what else the machine does.
+    """
 
     name: str
     tried: int
     failed: int
     seconds: float
     notes: str
+    cpu: float = 0.0
 
 
 def _files_with(text: str, *folders: str) -> list[str]:
@@ -108,11 +113,17 @@ def steps() -> Mapping[str, Tests | Script]:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Return the outcomes as a Markdown table."""
-    rows = [
-        f"| {one.name} | {one.tried:,} | {one.failed} | {one.seconds:.0f} | {one.notes.replace('|', '/')[:200]} |"
-        for one in outcomes
-    ]
-    return "\n".join(["| step | tried | failed | s | |", "| --- | --- | --- | --- | --- |", *rows])
+    rows = []
+    for one in outcomes:
+        notes = one.notes.replace("|", "/")[:200]
+        rows.append(f"| {one.name} | {one.tried:,} | {one.failed} | {one.seconds:.0f} | {one.cpu:.0f} | {notes} |")
+    return "\n".join(["| step | tried | failed | s | CPU s | |", "| --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of all processes that ended so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -121,7 +132,8 @@ def main() -> None:
     outcomes = []
     for name, step in chosen.items():
         print(f"{name} …", file=sys.stderr, flush=True)
-        outcomes.append(step.run(name))
+        before = _processor_seconds()
+        outcomes.append(step.run(name)._replace(cpu=_processor_seconds() - before))
     shown = table(outcomes)
     print(shown)
     if not sys.argv[1:]:
