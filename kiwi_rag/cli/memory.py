@@ -364,16 +364,13 @@ async def export(session: Session, _app: Services, memory: Memory, file: Path) -
 
 def _export_to(file: Path, memory: Memory) -> int:
     """Write an export to a file, and return how many exchanges it has."""
-    from kiwi_rag.storage.atomic import atomic_file
+    from kiwi_rag.storage.atomic import atomic_file, disk_errors
     from kiwi_rag.usecases.memory import export_lines
 
     if not file.parent.is_dir():
         raise SourceUnreadable(f"there is no folder {file.parent}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
-    try:
-        with atomic_file(file) as written:
-            return sum(1 for line in export_lines(memory) if written.write(line))
-    except OSError as error:
-        raise SourceUnreadable(f"cannot write {file}: {error.strerror}") from error
+    with disk_errors(file, "write"), atomic_file(file) as written:
+        return sum(1 for line in export_lines(memory) if written.write(line))
 
 
 @memory.command(epilog="Example: kiwi memory reindex --rebuild")

@@ -32,7 +32,7 @@ from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.sources.source import read
-from kiwi_rag.storage.atomic import remove_folder, replace_folder, write_user_file
+from kiwi_rag.storage.atomic import disk_errors, remove_folder, replace_folder, write_user_files
 from kiwi_rag.system import HAS_MODES, windows_problem
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
@@ -109,10 +109,11 @@ class Draft:
 
     def write(self) -> None:
         """Write the main file if its version was raised, and the signature if it is new."""
-        if self.wrote:
-            write_user_file(self.source.path, self.candidate.files[self.candidate.main], keep_rights=True)
-        if self.fresh and self.candidate.signature is not None:
-            write_user_file(signature_path(self.source.path), self.candidate.signature)
+        main, signature = self.candidate.files[self.candidate.main], self.candidate.signature
+        files = {self.source.path: main} if self.wrote else {}
+        if self.fresh and signature is not None:
+            files[signature_path(self.source.path)] = signature
+        write_user_files(files, keep_rights=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,20 +248,20 @@ def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, 
     Raises
     ------
     UsageError, SourceUnreadable, MalformedEnvelope
-        As `check_place`, or when a file cannot be written.
+        As `check_place`.
+    StoreFull, StoreError
+        When a file cannot be written; of files that belong together none is replaced then.
     """
     placed = check_place(ai_dir, envelope, files, overwrite=overwrite)
     if not placed.item_type.is_folder:
-        write_user_file(placed.path, files[placed.path.name])
-        write_user_file(signature_path(placed.path), statement.signature_file(envelope))
+        signature = {signature_path(placed.path): statement.signature_file(envelope)}
+        write_user_files({placed.path: files[placed.path.name], **signature})
         return placed
     executables = statement.parse_item(envelope.payload).executables
     written = {name: (data, 0o755 if name in executables else 0o644) for name, data in files.items()}
     written[signature_path(placed.path).name] = statement.signature_file(envelope), 0o644
-    try:
+    with disk_errors(placed.path.parent, "write"):
         replace_folder(placed.path.parent, written)
-    except OSError as error:
-        raise SourceUnreadable(f"cannot write {placed.path.parent}: {error.strerror}") from error
     return placed
 
 
@@ -313,26 +314,29 @@ def _is_same(placed: SourceFile, ai_dir: Path, signed: ItemStatement, files: Map
     return not isinstance(found, Finding) and (found.files, found.executables) == expected
 
 
+def check_removable(source: SourceFile) -> None:
+    """Raise `SourceUnreadable` when a folder on the way to an item is a link; nothing is removed."""
+    folders = source.item_id.count("/") + 1 + source.item_type.is_folder  # up to that of the type
+    for folder in source.path.parents[:folders]:
+        if folder.is_symlink():
+            raise SourceUnreadable(f"{folder} is a symbolic link", hint="remove the link")
+
+
 def remove_files(source: SourceFile) -> None:
     """Remove an item and its signature, of a skill the whole folder; a missing one is no error.
 
     Raises
     ------
-    SourceUnreadable
-        When it cannot be removed.
+    SourceUnreadable, StoreError
+        As `check_removable`, or when it cannot be removed.
     """
-    try:
-        folders = source.item_id.count("/") + 1 + source.item_type.is_folder  # up to that of the type
-        for folder in source.path.parents[:folders]:
-            if folder.is_symlink():
-                raise SourceUnreadable(f"{folder} is a symbolic link", hint="remove the link")
+    check_removable(source)
+    with disk_errors(source.path, "remove"):
         if source.item_type.is_folder:
             remove_folder(source.path.parent)
             return
         source.path.unlink(missing_ok=True)
         signature_path(source.path).unlink(missing_ok=True)
-    except OSError as error:
-        raise SourceUnreadable(f"cannot remove {source.path}: {error.strerror}") from error
 
 
 async def check_copy(
