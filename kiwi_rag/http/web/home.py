@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from starlette.requests import Request
 
-from kiwi_rag.errors import NotFound, UsageError
+from kiwi_rag.errors import UsageError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
 from kiwi_rag.http.web.workspaces import workspace_rows
 from kiwi_rag.model import sha256_hex
@@ -119,10 +119,7 @@ class Home(PageGroup):
 
     def _untrusted(self) -> Sequence[bytes]:
         """Return this user's public keys that have no entry in the trust files."""
-        found, folder = [], self._app.keys_dir
-        for name in keys.names(folder):
-            with suppress(NotFound):  # its public half is missing
-                found.append(keys.public_key(name, folder))
+        found = keys.public_keys(self._app.keys_dir).values()
         return [key for key in found if sha256_hex(key) not in self._app.trust.by_key]
 
 
