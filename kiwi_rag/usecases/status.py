@@ -209,10 +209,12 @@ def _check_setup(app: Services) -> list[str]:
 
 def _check_model(app: Services) -> list[str]:
     try:
-        app.embed.encode(["ready"])
+        found = app.embed.verify()
+        if not found:  # files that are not the pinned ones are not loaded
+            app.embed.encode(["ready"])
     except KiwiError as error:
         return [f"model: {error.message} ({error.hint})"]
-    return [f"model: {line}" for line in app.embed.verify()]
+    return [f"model: {line}" for line in found]
 
 
 async def collect_workspace_status(workspace: DocumentIndex, *, brief: bool = False) -> Mapping[str, Any]:
