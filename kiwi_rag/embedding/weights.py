@@ -111,8 +111,8 @@ class ModelSource:
         """Folder of the hub's files in the cache."""
         return self.root / f"hub-{REVISION[:12]}"
 
-    def require(self, path: Path, expected: str) -> Path:
-        """Return `path` if its SHA-256 is `expected`.
+    def require(self, path: Path, expected: str, *, anew: bool = False) -> Path:
+        """Return `path` if its SHA-256 is `expected`; `anew` reads the file also where a stamp says so.
 
         Raises
         ------
@@ -123,12 +123,13 @@ class ModelSource:
             facts = path.stat()
             identity = (str(path.absolute()), facts.st_size, facts.st_mtime_ns, facts.st_ino, expected)
             stamp = self.root / "verified" / f"{path.name}-{sha256_hex(repr(identity).encode())}"
-            if stamp.exists():
+            if stamp.exists() and not anew:
                 return path
             with path.open("rb") as stream:
                 got = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+            hint = _REMOVE.format(shlex.quote(str(path)))
+            raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
         _require_digest(path, expected, got)
         with suppress(OSError):  # a stamp only saves time: without it, the next start hashes the file again
             create_file(stamp)
@@ -173,18 +174,13 @@ def verify_files(source: ModelSource, *, as_onnx: bool) -> Sequence[str]:
     digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
     folder = found_folder(source, as_onnx=as_onnx)
     paths = [folder / name for name in digests if (folder / name).is_file()] if folder else []
-    return [f"{error.message} ({error.hint})" for path in paths if (error := _difference(path, digests[path.name]))]
-
-
-def _difference(path: Path, expected: str) -> ModelUnavailable | None:
-    try:
-        with path.open("rb") as stream:
-            _require_digest(path, expected, hashlib.file_digest(stream, "sha256").hexdigest())
-    except OSError as error:
-        return ModelUnavailable(f"{path} cannot be read: {error.strerror}", hint=_REMOVE.format(shlex.quote(str(path))))
-    except ModelUnavailable as error:
-        return error
-    return None
+    problems = []
+    for path in paths:
+        try:
+            source.require(path, digests[path.name], anew=True)
+        except ModelUnavailable as error:
+            problems.append(f"{error.message} ({error.hint})")
+    return problems
 
 
 def source_folder(source: ModelSource, names: Sequence[str] = tuple(SOURCE_SHA256)) -> Path:
