@@ -12,7 +12,7 @@ import numpy as np
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.ingest import IngestContext
-from kiwi_rag.ingest.sync import sync
+from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import Filters, SearchQuery, SearchReply
 from kiwi_rag.model.refs import ItemType
 from kiwi_rag.search import Searcher
@@ -92,12 +92,12 @@ class Yard:
         place.write_bytes(text if isinstance(text, bytes) else text.encode())
         return place
 
-    async def index(self, *paths: str, key: keys.SigningKey = KEY) -> SyncReport:
+    async def index(self, *paths: str, key: keys.SigningKey = KEY, callbacks: Callbacks | None = None) -> SyncReport:
         indexer = Indexer(key, AUDIENCE, self.name)
         writer = IngestContext(ValidationManager(TRUST, AUDIENCE), self.embed, indexer, self.place.domains)
         tier = self.tier
         source = WorkspaceSource(self.place, tier.policy.max_bytes)
-        return await sync(source, tier, writer, paths=list(paths) or None)
+        return await sync(source, tier, writer, callbacks or Callbacks(), paths=list(paths) or None)
 
     async def search(self, text: str, **narrowed: Any) -> SearchReply:
         limit = narrowed.pop("limit", 10)

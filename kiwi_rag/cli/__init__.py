@@ -114,4 +114,6 @@ def main(arguments: list[str] | None = None) -> Any:
         raise SystemExit(session.report_error(error)) from None
     except BrokenPipeError:
         raise SystemExit(session.close_stdout()) from None
+    except OSError as error:
+        raise SystemExit(session.report_os_error(error)) from None
     raise SystemExit(result if isinstance(result, int) else 0)

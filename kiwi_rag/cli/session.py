@@ -226,6 +226,14 @@ class Session:
         path = context.command_path if context else "kiwi"
         return self.report_error(UsageError(message[:1].lower() + message[1:], hint=f"{path} --help"))
 
+    def report_os_error(self, error: OSError) -> int:
+        """Report what the operating system refused, and no part of Kiwi has explained: a write to a full disk."""
+        from kiwi_rag.storage.atomic import disk_error
+
+        found = disk_error(error.filename or "the disk", error)
+        found.__cause__ = error
+        return self.report_error(found)
+
     def report_interrupt(self) -> int:
         """Report Ctrl-C."""
         click.echo("stopped; run the command again to continue", err=True)

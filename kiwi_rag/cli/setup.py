@@ -17,13 +17,13 @@ from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
 from kiwi_rag.collection import MEMORY, RANKS
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
-from kiwi_rag.errors import StoreError, UsageError
+from kiwi_rag.errors import UsageError
 from kiwi_rag.integrations import ai_clients
 from kiwi_rag.integrations.ai_clients import CLIENTS, TOOLSETS, Client, ClientEnvironment, plan_setup
 from kiwi_rag.integrations.client_files import Backups, FileChange
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.services import Services
-from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.storage.atomic import create_file, disk_errors
 from kiwi_rag.usecases.status import collect_status, diagnose
 
 _EXAMPLES = """\b
@@ -125,12 +125,10 @@ def init(session: Session, folder: Path) -> None:
     if root == home_of(process_environment()).resolve():
         message = f"{root} is the folder of the user tier, not of a project"
         raise UsageError(message, hint="run kiwi init in the project's folder")
-    try:
+    with disk_errors(root, "create"):
         for item_type in ITEM_TYPES:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
         create_file(root / ".gitignore", _IGNORE, mode=0o644)
-    except OSError as error:
-        raise StoreError(f"cannot create {root}: {error.strerror}") from error
     ready = f"{root} is ready: {', '.join(f'{t.folder}/' for t in ITEM_TYPES)}"
     session.notify(ready, "next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
 

@@ -43,7 +43,7 @@ def new(session: Session, app: Services, name: str, principal: str, patterns: tu
 def list_keys(session: Session, app: Services) -> None:
     """List your private keys, each with principal and status."""
     rows = [_key_row(app, name) for name in key_files.names(app.keys_dir)]
-    lines = (f"{row['name']}  {row['status']}  {row['principal']}  {_format_key(row)}" for row in rows)
+    lines = (render.safe(f"{row['name']}  {row['status']}  {row['principal']}  {_format_key(row)}") for row in rows)
     session.print_data(rows, lines, empty=f"there is no key in {app.keys_dir}; create one with: kiwi keys new")
 
 
@@ -83,8 +83,7 @@ def import_key(session: Session, app: Services, file: Path, name: str, principal
     passphrase = _passphrase(app, confirm=False)
     encrypted = b"ENCRYPTED" in pem.split(b"\n", 1)[0]
     key = key_files.from_pem(name or file.stem, pem, passphrase if encrypted else None)
-    key_files.save(key, app.keys_dir, passphrase)
-    use_case.trust_own_key(app, key.public_key, who, may_sign)
+    use_case.store_key(app, key, who, may_sign, passphrase)
     _show_key(session, app, key.name)
 
 
@@ -107,16 +106,17 @@ def _show_key(session: Session, app: Services, name: str) -> None:
 
 def _format_key(row: Mapping[str, str]) -> str:
     """Return the public key and the start of the key id, each with its label."""
-    return f"public key {row['public_key']}  key id {row['key_id'][:16]}…"
+    return f"public key {row['public_key']}  key id {row['key_id'][:16]}…" if row["public_key"] else ""
 
 
 def _key_row(app: Services, name: str) -> dict[str, str]:
-    public = key_files.public_key(name, app.keys_dir)
+    public, problem = key_files.public_keys(app.keys_dir).get(name, b""), key_files.problem(name, app.keys_dir)
     signer = app.trust.by_key.get(sha256_hex(public))
     about = (signer.principal, signer.status.value, ", ".join(signer.patterns)) if signer else ("", "not trusted", "")
     principal, status, items = about
+    status = f"unusable: {problem.message} ({problem.hint})" if problem else status
     row = {"name": name, "principal": principal, "status": status, "items": items}
-    return {**row, "public_key": public.hex(), "key_id": sha256_hex(public)}
+    return {**row, "public_key": public.hex(), "key_id": sha256_hex(public) if public else ""}
 
 
 def _passphrase(app: Services, *, confirm: bool) -> str:

@@ -74,7 +74,7 @@ class EmbeddingProvider(ABC):
         return len(text.encode("utf-8", "replace"))  # a token is one byte or more
 
     def verify(self) -> Sequence[str]:
-        """Check every server of the provider; return one line for each problem. Local providers have none."""
+        """Check every server of the provider, or the files of a local one; return one line for each problem."""
         return ()
 
     async def documents(self, texts: Sequence[str]) -> Sequence[Vector]:

@@ -117,7 +117,7 @@ class CachedEmbeddingProvider(EmbeddingProvider):
         return self.inner.count_tokens(text)
 
     def verify(self) -> Sequence[str]:
-        """Return what is wrong with the inner provider's servers."""
+        """Return what is wrong with the inner provider's servers or files."""
         return self.inner.verify()
 
     def close(self) -> None:

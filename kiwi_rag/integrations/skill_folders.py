@@ -21,7 +21,7 @@ from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType, check_item_id, 
 from kiwi_rag.search.state import edited_files
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import check_principal
-from kiwi_rag.storage.atomic import replace_folder, write_user_file
+from kiwi_rag.storage.atomic import disk_errors, replace_folder, write_user_files
 from kiwi_rag.storage.safe_open import read_regular, unreadable
 from kiwi_rag.validation.signature import envelope_of
 
@@ -143,13 +143,13 @@ class SkillPlace:
             raise LockInvalid(f"{self.lock_path} is not a valid lock file: {error}", hint=hint) from error
 
     def write_lock(self, lock: SkillLock) -> None:
-        """Write the lock file in one step; raise `SourceUnreadable` when that fails."""
+        """Write the lock file in one step; raise `StoreError` when that fails."""
         import tomlkit
 
         namespace = {"namespace": lock.namespace} if lock.namespace else {}
         skills = [{**asdict(one), "clients": list(one.clients)} for one in lock.skills]
         document: dict[str, Any] = {"version": 1, **namespace, "skill": skills}
-        write_user_file(self.lock_path, _HEAD + tomlkit.dumps(document).encode())
+        write_user_files({self.lock_path: _HEAD + tomlkit.dumps(document).encode()})
 
     def folder(self, client: str, name: str) -> Path:
         """Return the folder of a skill.
@@ -220,17 +220,13 @@ def write_skill(folder: Path, envelope: Envelope, files: Mapping[str, bytes]) ->
 
     Raises
     ------
-    SourceUnreadable
+    StoreError
         When it cannot be written; the old folder remains.
     """
     executables = statement.parse_item(envelope.payload).executables
     written = {**files, signature_path(Path("SKILL.md")).name: statement.signature_file(envelope)}
-    try:
+    with disk_errors(folder, "write"):
         replace_folder(folder, {name: (one, 0o755 if name in executables else 0o644) for name, one in written.items()})
-    except OSError as error:
-        raise SourceUnreadable(
-            f"cannot write {folder}: {error.strerror}", hint="check the disk and the mode"
-        ) from error
 
 
 def _parse(document: Mapping[str, Any]) -> SkillLock:

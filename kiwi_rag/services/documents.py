@@ -21,7 +21,7 @@ from kiwi_rag.signing.keys import Indexer
 from kiwi_rag.signing.trust import Signer, TrustPolicy
 from kiwi_rag.sources.source import Source
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
-from kiwi_rag.storage.atomic import create_file, remove_folder
+from kiwi_rag.storage.atomic import create_file, disk_errors, remove_folder
 from kiwi_rag.stores.base import VectorStore
 from kiwi_rag.validation.admission import policy_of
 
@@ -218,13 +218,11 @@ class DocumentIndex(ClosesOpened):
         if self._folder.is_symlink():
             raise StoreError(f"{self._folder} is a link, which Kiwi does not follow", hint=f"rm {self._folder}")
         vectors = self._folder / "vectors"
-        try:
+        with disk_errors(self._folder, "create"):
             self._folder.mkdir(exist_ok=True)
             if not vectors.is_symlink():  # a link is refused where the store is opened
                 vectors.mkdir(exist_ok=True)
                 create_file(vectors / ".gitignore", _IGNORE, mode=0o644)
-        except OSError as error:
-            raise StoreError(f"cannot create {self._folder}: {error.strerror}") from error
         if self.store_kind == "registry":
             await self._app.prepare_registry()
 

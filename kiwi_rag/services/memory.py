@@ -114,9 +114,11 @@ class Memory(DocumentIndex):
         """The exchanges."""
         table = ExchangeTable(self._app.own_folder(self._folder.joinpath(*self._below)) / "exchanges.sqlite3")
         self._opened.callback(table.close)
-        if (days := self._app.settings.memory_retention_days) and table.path.exists():
+        days = self._app.settings.memory_retention_days
+        old = Selection(before=datetime.now(UTC) - timedelta(days=days))
+        if days and table.path.exists() and table.count(old):
             # What is too old is read by nothing from now on; the index has it until the next writer.
-            table.begin_forgetting(Selection(before=datetime.now(UTC) - timedelta(days=days)))
+            table.begin_forgetting(old)
         return table
 
     @cached_property

@@ -39,7 +39,7 @@ class RegistryConnection:
     @property
     def exists(self) -> bool:
         """Whether there is a registry: one that is configured, or the embedded one once it was created."""
-        return not self.is_embedded or self.folder.exists()
+        return not self.is_embedded or (self.folder / "data").exists()  # without it, its creation failed
 
     def require_running(self) -> None:
         """Raise `RegistryUnreachable` if the registry is the embedded one and is stopped; nothing is started."""

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
-from collections.abc import Container, Sequence
+import shlex
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from kiwi_rag.errors import KeyUnavailable, NotFound, UsageError
+from kiwi_rag.errors import KeyUnavailable, KiwiError, NotFound, SourceUnreadable, UsageError
 from kiwi_rag.model import Document, Envelope, Item, Passage, sha256_hex
 from kiwi_rag.signing import dsse, statement
-from kiwi_rag.storage.atomic import atomic_write, create_file
+from kiwi_rag.storage.atomic import atomic_write, link_new
+from kiwi_rag.storage.safe_open import read_regular
 from kiwi_rag.system import is_open_to_others
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+MAX_BYTES = 1 << 16
+"""Size of a key's file; more is not read."""
+NEW, KNOWN = ".new", ".known"
+"""Suffixes of a key that is being stored: one that gets an entry in the trust file, and one that may have it before."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -125,22 +137,47 @@ def from_pem(name: str, pem: bytes, passphrase: str | None) -> SigningKey:
     return SigningKey(name, private)
 
 
-def save(key: SigningKey, folder: Path, passphrase: str) -> Path:
+def check_unused(name: str, folder: Path) -> Path:
+    """Return the path of a key that there is not yet; raise `KeyUnavailable` if there is one of this name."""
+    path = folder / f"{check_name(name)}.pem"
+    if os.path.lexists(path):
+        raise KeyUnavailable(f"a key named {name!r} exists already", hint="choose another: kiwi keys new NAME")
+    return path
+
+
+def save(key: SigningKey, folder: Path, passphrase: str, trust: Callable[[], _T], suffix: str = NEW) -> tuple[Path, _T]:
     """Write the key to ``<folder>/<name>.pem`` (encrypted, 0600) and its public half beside it; never overwrite.
+
+    The private key is there once the rest is: its public half, and what `trust` does and returns. Until then it has
+    another name, by which `unfinished` finds it after a failure. One process at a time may call this.
 
     Raises
     ------
     KeyUnavailable
-        When a key of that name exists, or its file cannot be written.
+        When a key of that name exists.
+    OSError
+        When a file cannot be written.
     """
-    path = folder / f"{check_name(key.name)}.pem"
-    try:
-        if not create_file(path, key.pem(passphrase)):
-            raise KeyUnavailable(f"a key named {key.name!r} exists already", hint="choose another: kiwi keys new NAME")
-        atomic_write(path.with_suffix(".pub"), f"{key.public_key.hex()}\n".encode(), mode=0o644)
-    except OSError as error:
-        raise KeyUnavailable(f"cannot write {path}: {error.strerror}") from error
-    return path
+    path, pem = check_unused(key.name, folder), key.pem(passphrase)
+    draft = folder / f".{key.public_key.hex()}{suffix}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atomic_write(draft, pem)
+    atomic_write(path.with_suffix(".pub"), f"{key.public_key.hex()}\n".encode(), mode=0o644)
+    trusted = trust()
+    link_new(draft, path)
+    draft.unlink(missing_ok=True)
+    return path, trusted
+
+
+def unfinished(folder: Path) -> Iterator[tuple[bytes, Path]]:
+    """Yield the public halves and files of keys that a process began to store, and did not; each is then removed."""
+    for draft in [*folder.glob(f".*{NEW}"), *folder.glob(f".*{KNOWN}")]:
+        publics = [path for path in folder.glob("*.pub") if path.read_bytes().strip() == draft.stem[1:].encode()]
+        if not any(path.with_suffix(".pem").exists() for path in publics):
+            yield bytes.fromhex(draft.stem[1:]), draft
+            for path in publics:
+                path.unlink()
+        draft.unlink(missing_ok=True)
 
 
 def load(name: str, folder: Path, passphrase: str | None) -> SigningKey:
@@ -153,17 +190,52 @@ def load(name: str, folder: Path, passphrase: str | None) -> SigningKey:
     KeyUnavailable
         When it cannot be read or unlocked, or its mode lets other users read it.
     """
+    return from_pem(name, _read(name, folder), passphrase)
+
+
+def _read(name: str, folder: Path) -> bytes:
     path = folder / f"{check_name(name)}.pem"
+    aside = f"restore it, or move it away: mv {shlex.quote(str(path))} {shlex.quote(f'{path}.broken')}"
     try:
-        mode = path.stat().st_mode
-        pem = path.read_bytes()
+        pem, entry = read_regular(path, MAX_BYTES, follow_links=True)
     except FileNotFoundError as error:
-        raise NotFound(f"there is no key named {name!r} in {folder}", hint="kiwi keys list; kiwi keys new") from error
-    except OSError as error:
-        raise KeyUnavailable(f"cannot read {path}: {error.strerror}") from error
-    if is_open_to_others(mode):
-        raise KeyUnavailable(f"other users can read the private key {path}", hint=f"chmod 600 {path}")
-    return from_pem(name, pem, passphrase)
+        if not path.is_symlink():
+            hint = "kiwi keys list; kiwi keys new"
+            raise NotFound(f"there is no key named {name!r} in {folder}", hint=hint) from error
+        raise KeyUnavailable(f"{path} is a link to nowhere", hint=aside) from error
+    except (OSError, SourceUnreadable) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise KeyUnavailable(f"cannot read {path}: {reason}", hint=aside) from error
+    if is_open_to_others(entry.st_mode):
+        raise KeyUnavailable(f"other users can read the private key {path}", hint=f"chmod 600 {shlex.quote(str(path))}")
+    if what := _foreign_kind(pem):
+        raise KeyUnavailable(f"{path} {what}", hint=aside)
+    return pem
+
+
+def _foreign_kind(pem: bytes) -> str:
+    """Return what makes a file none of Kiwi's keys, as far as it shows without the passphrase; else an empty text."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        is_own = isinstance(load_pem_private_key(pem, None), Ed25519PrivateKey)
+    except TypeError:  # it is encrypted
+        is_own = b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in pem
+    except (ValueError, UnsupportedAlgorithm):
+        return "holds no private key"
+    return "" if is_own else "is not an Ed25519 key in PKCS8"
+
+
+def problem(name: str, folder: Path) -> KiwiError | None:
+    """Return why a stored key cannot be used, as far as that shows without its passphrase; None where it can."""
+    try:
+        _read(name, folder)
+        public_key(name, folder)
+    except KiwiError as error:
+        return error
+    return None
 
 
 def names(folder: Path) -> tuple[str, ...]:
@@ -185,6 +257,10 @@ def only_name(folder: Path, inactive: Container[bytes] = ()) -> str:
     if not existing:
         raise NotFound("there is no key to sign with", hint="kiwi keys new")
     if len(existing) > 1:
+        broken = {name: found for name in existing if (found := problem(name, folder))}
+        for name, found in broken.items() if len(broken) < len(existing) else ():
+            _log.warning("the key %s is not used: %s (%s)", name, found.message, found.hint)
+        existing = tuple(name for name in existing if name not in broken) or existing
         existing = tuple(name for name in existing if public_key(name, folder) not in inactive) or existing
     if len(existing) > 1:
         raise UsageError(f"there are several keys: {', '.join(existing)}", hint="choose one with --key NAME")
@@ -201,8 +277,18 @@ def public_key(name: str, folder: Path) -> bytes:
     """
     try:
         return parse_public((folder / f"{check_name(name)}.pub").read_text(encoding="ascii"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotFound(f"there is no public key for {name!r} in {folder}", hint="kiwi keys list") from error
+    except (OSError, UnicodeDecodeError, UsageError) as error:
+        again = f"kiwi keys import {shlex.quote(str(folder / f'{name}.pem'))} --name {name}-2"
+        raise NotFound(f"there is no public key for {name!r} in {folder}", hint=again) from error
+
+
+def public_keys(folder: Path) -> dict[str, bytes]:
+    """Return the public halves of the stored keys by name, of those that have one."""
+    found = {}
+    for name in names(folder):
+        with suppress(KiwiError):
+            found[name] = public_key(name, folder)
+    return found
 
 
 def parse_public(text: str) -> bytes:

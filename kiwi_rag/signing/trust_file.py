@@ -17,7 +17,7 @@ from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable
 from kiwi_rag.model import ItemType, sha256_hex
 from kiwi_rag.signing.keys import parse_public
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
-from kiwi_rag.storage.atomic import write_user_file
+from kiwi_rag.storage.atomic import write_user_files
 from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
 MAX_BYTES = 1 << 20
@@ -75,7 +75,7 @@ def save(path: Path, content: TrustFile) -> None:
     document: dict[str, Any] = {"signer": [_signer_table(s) for s in content.signers]}
     if content.pins:
         document["project"] = [{"path": p, "sha256": d} for p, d in sorted(content.pins.items())]
-    write_user_file(path, tomlkit.dumps(document).encode())
+    write_user_files({path: tomlkit.dumps(document).encode()})
 
 
 def policy(user: Path, project: Path | None) -> TrustPolicy:

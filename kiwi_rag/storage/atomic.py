@@ -11,17 +11,37 @@ happens.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable, StoreError
+from kiwi_rag.errors import KiwiError, StoreError, StoreFull
 from kiwi_rag.system import HAS_MODES, OPENS_FOLDERS
+
+CHECK = "check its owner, its mode and the disk"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def disk_error(path: Path | str, error: OSError, action: str = "use") -> StoreError:
+    """Return the error for a file or folder that the operating system does not let be used: `StoreFull` for no space"""
+    if error.errno in FULL:
+        return StoreFull(f"no space left for {path}; nothing was half-written", hint="free some space")
+    return StoreError(f"cannot {action} {path}: {error.strerror or error}", hint=CHECK)
+
+
+@contextmanager
+def disk_errors(path: Path, action: str = "use") -> Iterator[None]:
+    """Raise a `disk_error` for an `OSError` of the block, which uses the file or folder at `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(path, error, action) from error
 
 
 def atomic_write(
@@ -105,27 +125,29 @@ def write_json(path: Path, value: object) -> None:
 
     Raises
     ------
-    ConfigError
+    StoreFull, StoreError
         When it cannot be written.
     """
-    try:
+    with disk_errors(path, "write"):
         atomic_write(path, json.dumps(value, indent=1).encode() + b"\n")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
 
 
-def write_user_file(path: Path, data: bytes, *, keep_rights: bool = False) -> None:
-    """Replace a file that the user may show to others: mode 0644, or that of the file before with `keep_rights`.
+def write_user_files(files: Mapping[Path, bytes], *, keep_rights: bool = False) -> None:
+    """Replace files that the user may show to others: mode 0644, or that of the file before with `keep_rights`.
+
+    None is replaced before all are on the disk, so that a full one changes none.
 
     Raises
     ------
-    SourceUnreadable
-        When it cannot be written.
+    StoreFull, StoreError
+        When one cannot be written.
     """
-    try:
-        atomic_write(path, data, mode=0o644, keep_rights=keep_rights)
-    except OSError as error:
-        raise SourceUnreadable(f"cannot write {path}: {error.strerror}") from error
+    with ExitStack() as stack:
+        for path, data in files.items():
+            stack.enter_context(disk_errors(path, "write"))
+            file = stack.enter_context(atomic_file(path, mode=0o644, keep_rights=keep_rights))
+            file.write(data)
+            _flush(file)
 
 
 def replace_folder(path: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
@@ -177,11 +199,17 @@ def _exchange(first: Path, second: Path) -> bool:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[IO[bytes]]:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            yield file
-        finally:
-            Path(file.name).unlink(missing_ok=True)
+    prefix = f".{path.name}."
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=prefix, delete=False) as file:
+            try:
+                yield file
+            finally:
+                Path(file.name).unlink(missing_ok=True)
+    except OSError as error:
+        if not error.filename or Path(error.filename).name.startswith(prefix):
+            error.filename = str(path)  # a user knows it by this name
+        raise
 
 
 def _set_rights(descriptor: int, mode: int, model: Path | None = None) -> None:
@@ -235,11 +263,9 @@ def make_derived_folder(folder: Path) -> None:
 
 def make_private(folder: Path) -> None:
     """Make a folder as `make_derived_folder` does, which its owner alone can read; `StoreError` if that fails."""
-    try:
+    with disk_errors(folder):
         make_derived_folder(folder)
         folder.chmod(0o700)
-    except OSError as error:
-        raise StoreError(f"cannot use {folder}: {error.strerror}", hint="check its owner and the disk") from error
 
 
 def acquire_lock(path: Path, seconds: float, busy: Callable[[], KiwiError]) -> AbstractContextManager[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, UsageError, Yanked
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, StoreError, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.registry.calls import time_limit
@@ -282,8 +282,12 @@ async def _verify_again(
         if check:
             await check.check_consistency(stored, item.signer.key_id, newest=True)
     except Refused as error:
-        tier.audit.append(AuditEvent("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code}))
-        return Verdict(tier.name, stored.ref, "refused", reason=f"{error.code}: {error.message}")
+        reason = f"{error.code}: {error.message}"
+        try:
+            tier.audit.append(AuditEvent("verify-refused", str(stored.ref), stored.digest, "", {"reason": error.code}))
+        except StoreError as unwritten:
+            reason = f"{reason}; the audit log has no record of it: {unwritten.message}"
+        return Verdict(tier.name, stored.ref, "refused", reason=reason)
     state = await asyncio.to_thread(read_state, item, tier, yanked)
     reason = "".join(f"  {line}" for line in render.state_lines(stored.ref, state))
     name = state.labels[0] if state.labels else "verified"
@@ -340,10 +344,15 @@ async def find_local(app: Services, text: str, tier: str) -> tuple[Collection, I
 
 
 async def delete(tier: Collection, ref: ItemRef, stored: StoredItem, path: Path) -> None:
-    """Delete an item's file, signature and index entry, as `find_local` returned them."""
+    """Delete an item's file, signature and index entry, as `find_local` returned them.
+
+    The index is first: a full disk, which it meets, leaves the file there.
+    """
+    source = SourceFile(path, ref.item_type, ref.item_id)
+    sign.check_removable(source)
     async with tier.writing():
-        sign.remove_files(SourceFile(path, ref.item_type, ref.item_id))
         await tier.store.delete(ref)
+        sign.remove_files(source)
         if tier.states:
             tier.states.delete(str(path))
         tier.audit.append(AuditEvent("deleted", str(ref), stored.digest, "", {}))

@@ -25,7 +25,7 @@ from kiwi_rag.search.exchanges import above_floor
 from kiwi_rag.services import Services
 from kiwi_rag.services.memory import AddedExchange, Memory, Recollection
 from kiwi_rag.sources.memory.exchanges import Selection, SessionSummary
-from kiwi_rag.storage.atomic import atomic_file
+from kiwi_rag.storage.atomic import atomic_file, disk_errors
 from kiwi_rag.usecases.status import size_of
 
 MAX_TOKENS = 2000
@@ -345,15 +345,14 @@ def export_to(file: Path, memory: Memory) -> int:
     Raises
     ------
     SourceUnreadable
-        When there is no such folder, or the file cannot be written.
+        When there is no such folder.
+    StoreError
+        When the file cannot be written; `StoreFull` where there is no space left.
     """
     if not file.parent.is_dir():
         raise SourceUnreadable(f"there is no folder {file.parent}", hint=f"mkdir -p {shlex.quote(str(file.parent))}")
-    try:
-        with atomic_file(file) as written:
-            return sum(1 for line in export_lines(memory) if written.write(line))
-    except OSError as error:
-        raise SourceUnreadable(f"cannot write {file}: {error.strerror}") from error
+    with disk_errors(file, "write"), atomic_file(file) as written:
+        return sum(1 for line in export_lines(memory) if written.write(line))
 
 
 async def collect_memory_stats(memory: Memory, settings: Settings) -> dict[str, Any]:

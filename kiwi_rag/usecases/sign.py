@@ -33,7 +33,7 @@ from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.statement import ItemStatement
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.sources.source import read
-from kiwi_rag.storage.atomic import remove_folder, write_user_file
+from kiwi_rag.storage.atomic import disk_errors, remove_folder, write_user_files
 from kiwi_rag.system import HAS_MODES, windows_problem
 from kiwi_rag.validation import signature as versions
 from kiwi_rag.validation.manager import ValidationManager
@@ -110,10 +110,11 @@ class Draft:
 
     def write(self) -> None:
         """Write the main file if its version was raised, and the signature if it is new."""
-        if self.wrote:
-            write_user_file(self.source.path, self.candidate.files[self.candidate.main], keep_rights=True)
-        if self.fresh and self.candidate.signature is not None:
-            write_user_file(signature_path(self.source.path), self.candidate.signature)
+        main, signature = self.candidate.files[self.candidate.main], self.candidate.signature
+        files = {self.source.path: main} if self.wrote else {}
+        if self.fresh and signature is not None:
+            files[signature_path(self.source.path)] = signature
+        write_user_files(files, keep_rights=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +283,15 @@ def place_item(ai_dir: Path, envelope: Envelope, files: Mapping[str, bytes], *, 
     Raises
     ------
     UsageError, SourceUnreadable, MalformedEnvelope
-        As `check_place`, or when a file cannot be written.
+        As `check_place`.
+    StoreFull, StoreError
+        When a file cannot be written; of files that belong together none is replaced then.
     """
     placed = check_place(ai_dir, envelope, files, overwrite=overwrite)
     if not placed.item_type.is_folder:
-        write_user_file(placed.path, *files.values())
-        write_user_file(signature_path(placed.path), statement.signature_file(envelope))
+        (content,) = files.values()
+        signature = {signature_path(placed.path): statement.signature_file(envelope)}
+        write_user_files({placed.path: content, **signature})
         return placed
     write_skill(placed.path.parent, envelope, files)
     return placed
@@ -354,26 +358,29 @@ def _is_same(placed: SourceFile, ai_dir: Path, signed: ItemStatement, files: Map
     return not isinstance(found, Finding) and (found.files, found.executables) == expected
 
 
+def check_removable(source: SourceFile) -> None:
+    """Raise `SourceUnreadable` when a folder on the way to an item is a link; nothing is removed."""
+    folders = source.item_id.count("/") + 1 + source.item_type.is_folder  # up to that of the type
+    for folder in source.path.parents[:folders]:
+        if folder.is_symlink():
+            raise SourceUnreadable(f"{folder} is a symbolic link", hint="remove the link")
+
+
 def remove_files(source: SourceFile) -> None:
     """Remove an item and its signature, of a skill the whole folder; a missing one is no error.
 
     Raises
     ------
-    SourceUnreadable
-        When it cannot be removed.
+    SourceUnreadable, StoreError
+        As `check_removable`, or when it cannot be removed.
     """
-    try:
-        folders = source.item_id.count("/") + 1 + source.item_type.is_folder  # up to that of the type
-        for folder in source.path.parents[:folders]:
-            if folder.is_symlink():
-                raise SourceUnreadable(f"{folder} is a symbolic link", hint="remove the link")
+    check_removable(source)
+    with disk_errors(source.path, "remove"):
         if source.item_type.is_folder:
             remove_folder(source.path.parent)
             return
         source.path.unlink(missing_ok=True)
         signature_path(source.path).unlink(missing_ok=True)
-    except OSError as error:
-        raise SourceUnreadable(f"cannot remove {source.path}: {error.strerror}") from error
 
 
 async def check_copy(

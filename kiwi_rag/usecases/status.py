@@ -36,7 +36,6 @@ from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.stores.base import StoreStatus
-from kiwi_rag.system import is_open_to_others
 from kiwi_rag.telemetry import read_last_errors
 from kiwi_rag.usecases.trust import WAIT_SECONDS
 
@@ -191,10 +190,10 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
 
 def _check_setup(app: Services) -> list[str]:
     user_trust = trust_file.load(app.user_trust)
-    readable = [path for path in app.keys_dir.glob("*.pem") if is_open_to_others(path.stat().st_mode)]
-    problems = [f"keys: other users can read {path} (chmod 600 {path})" for path in readable]
-    for name in keys.names(app.keys_dir):
-        signer = app.trust.by_key.get(sha256_hex(keys.public_key(name, app.keys_dir)))
+    unusable = filter(None, (keys.problem(name, app.keys_dir) for name in keys.names(app.keys_dir)))
+    problems = [f"keys: {found.message} ({found.hint})" for found in unusable]
+    for name, public_key in keys.public_keys(app.keys_dir).items():
+        signer = app.trust.by_key.get(sha256_hex(public_key))
         if signer and signer.status is SignerStatus.COMPROMISED:
             way_out = f"kiwi keys new NAME, kiwi sign .ai --key NAME --force, then remove {app.keys_dir / name}.*"
             problems.append(f"keys: {name} is {signer.origin or 'marked compromised'} ({way_out})")
@@ -210,10 +209,12 @@ def _check_setup(app: Services) -> list[str]:
 
 def _check_model(app: Services) -> list[str]:
     try:
-        app.embed.encode(["ready"])
+        found = app.embed.verify()
+        if not found:  # files that are not the pinned ones are not loaded
+            app.embed.encode(["ready"])
     except KiwiError as error:
         return [f"model: {error.message} ({error.hint})"]
-    return [f"model: {line}" for line in app.embed.verify()]
+    return [f"model: {line}" for line in found]
 
 
 async def collect_workspace_status(workspace: DocumentIndex, *, brief: bool = False) -> Mapping[str, Any]:

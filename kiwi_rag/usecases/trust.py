@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, UsageError
+from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, StoreBusy, UsageError
 from kiwi_rag.model import Filters
 from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states, read_all
 from kiwi_rag.registry.calls import time_limit
@@ -17,7 +18,9 @@ from kiwi_rag.render import counted
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
+from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, check_pattern, check_principal
+from kiwi_rag.storage.atomic import acquire_lock, disk_errors
 
 WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""
@@ -47,7 +50,7 @@ def parse_public_key(app: Services, text: str) -> bytes:
 
 def _check_no_key_id(app: Services, digits: str) -> None:
     """Raise `UsageError` if the digits are a key id or begin one: of a trusted key, an own one, or a signer's."""
-    own_keys = [Signer(app.principal, keys.public_key(name, app.keys_dir)) for name in keys.names(app.keys_dir)]
+    own_keys = [Signer(app.principal, public) for public in keys.public_keys(app.keys_dir).values()]
     listed = trust_file.load(app.project_trust).signers if app.project_trust and app.project_trust.is_file() else ()
     for signer in (*app.trust.by_key.values(), *listed, *own_keys):
         if signer.key_id.startswith(digits):
@@ -124,9 +127,42 @@ def create_key(
         When a value is not valid, there is a key of this name, or its file cannot be written.
     """
     who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
-    key = keys.generate(name)
-    path = keys.save(key, app.keys_dir, passphrase())
-    return path, trust_own_key(app, key.public_key, who, may_sign)
+    keys.check_unused(name, app.keys_dir)
+    return store_key(app, keys.generate(name), who, may_sign, passphrase())
+
+
+def store_key(
+    app: Services, key: SigningKey, principal: str, patterns: tuple[str, ...], passphrase: str
+) -> tuple[Path, Signer]:
+    """Store a key encrypted and trust it for this user; return its file and its entry.
+
+    After a failure there is neither. What a killed process left is removed by the next one that stores a key.
+
+    Raises
+    ------
+    UsageError, KeyUnavailable, StoreError
+        When there is no passphrase, there is a key of this name, or a file cannot be written.
+    """
+    folder, busy = app.keys_dir, StoreBusy(f"another process is storing a key in {app.keys_dir}")
+    known = trust_file.load(app.user_trust).signer(key.public_key) is not None
+    with disk_errors(folder / f"{key.name}.pem", "write"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with acquire_lock(folder / "keys.lock", WAIT_SECONDS, lambda: busy):
+            _discard_unfinished(app)
+            try:
+                trust = partial(trust_own_key, app, key.public_key, principal, patterns)
+                path, signer = keys.save(key, folder, passphrase, trust, keys.KNOWN if known else keys.NEW)
+            finally:
+                _discard_unfinished(app)
+    return path, signer
+
+
+def _discard_unfinished(app: Services) -> None:
+    """Remove the trust entries and files of keys that were not stored whole."""
+    for public_key, draft in keys.unfinished(app.keys_dir):
+        content = trust_file.load(app.user_trust)
+        if draft.suffix == keys.NEW and (signer := content.signer(public_key)):
+            trust_file.save(app.user_trust, content.without_key(signer.key_id))
 
 
 def trust_own_key(app: Services, public_key: bytes, principal: str, patterns: tuple[str, ...]) -> Signer:

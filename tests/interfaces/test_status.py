@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import socket
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 
+from kiwi_rag.embedding.weights import INT8_MODEL, MODEL, ONNX_SHA256
 from kiwi_rag.telemetry import EXPORT_SECONDS
 from tests.embedding_server import EmbeddingServer, Failure
 from tests.interfaces.collector import collecting
@@ -275,3 +279,22 @@ def test_config_and_doctor_say_which_variable_of_another_program_is_not_used(rea
     for command in ("config", "doctor"):
         assert "QDRANT_URL is not used: KIWI_QDRANT_URL sets qdrant_url" in here.run(command, expect=None).stderr
     assert "qdrant_url: http://b.example  # KIWI_QDRANT_URL" in here.run("config", "--resolved").stdout
+
+
+def test_doctor_finds_a_damaged_model_file_that_looks_unchanged(ready: Kiwi, tmp_path: Path):
+    """Size and times are as before, as on a disk that loses bits; the command that is shown puts it right."""
+    cache, folder = tmp_path / "cache", f"models/{MODEL}/onnx-{ONNX_SHA256[INT8_MODEL][:12]}"
+    shutil.copytree(Path(ready.environment()["KIWI_CACHE_DIR"]) / folder, cache / folder)
+    kiwi = with_variables(ready, KIWI_CACHE_DIR=str(cache))
+    kiwi.run("doctor")
+    model = cache / folder / "model.onnx"
+    data, before = bytearray(model.read_bytes()), model.stat()
+    data[len(data) // 2] ^= 1
+    model.write_bytes(data)
+    os.utime(model, ns=(before.st_atime_ns, before.st_mtime_ns))
+    (problem,) = kiwi.json("doctor", expect=3)["problems"]
+    assert f"{model} is not the pinned model file" in problem
+    command = problem[problem.index("rm -rf ") : -1]
+    subprocess.run(shlex.split(command), check=True)
+    assert not model.exists()
+    kiwi.run("doctor")

@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_written_is_named(browser: httpx.Client, user: K
         (user.home / ".ai/keys").rmdir()
     (user.home / ".ai/keys").write_text("")
     page = browser.post("/first-steps/key", data=KEY)
-    assert page.status_code == 409
+    assert page.status_code == 500
     assert "cannot write" in page.text and "keys/default.pem" in page.text
 
 

@@ -29,8 +29,12 @@ def pem_of(private: ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey, passphrase: s
     return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
+def save(key: keys.SigningKey, folder: Path, passphrase: str) -> Path:
+    return keys.save(key, folder, passphrase, lambda: None)[0]
+
+
 def test_a_kept_key_signs_as_before(tmp_path: Path, key: keys.SigningKey) -> None:
-    keys.save(key, tmp_path / "keys", PASSPHRASE)
+    save(key, tmp_path / "keys", PASSPHRASE)
     loaded = keys.load("ada", tmp_path / "keys", PASSPHRASE)
     assert loaded.key_id == key.key_id
     envelope = loaded.sign(admission("acme/one").item, "kiwi")
@@ -40,7 +44,7 @@ def test_a_kept_key_signs_as_before(tmp_path: Path, key: keys.SigningKey) -> Non
 
 
 def test_a_kept_key_is_encrypted_and_for_its_owner_only(tmp_path: Path, key: keys.SigningKey) -> None:
-    path = keys.save(key, tmp_path / "keys", PASSPHRASE)
+    path = save(key, tmp_path / "keys", PASSPHRASE)
     assert path.read_bytes().startswith(b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
     assert key._private.private_bytes_raw() not in path.read_bytes()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -49,13 +53,13 @@ def test_a_kept_key_is_encrypted_and_for_its_owner_only(tmp_path: Path, key: key
 
 def test_no_key_is_written_without_a_passphrase(tmp_path: Path, key: keys.SigningKey) -> None:
     with pytest.raises(UsageError, match="passphrase"):
-        keys.save(key, tmp_path / "keys", "")
+        save(key, tmp_path / "keys", "")
     assert not (tmp_path / "keys").exists()
 
 
 @pytest.mark.parametrize("passphrase", ["wrong", "", None])
 def test_a_wrong_passphrase_unlocks_nothing(tmp_path: Path, key: keys.SigningKey, passphrase: str | None) -> None:
-    keys.save(key, tmp_path, PASSPHRASE)
+    save(key, tmp_path, PASSPHRASE)
     with pytest.raises(KeyUnavailable) as caught:
         keys.load("ada", tmp_path, passphrase)
     assert "passphrase" in caught.value.hint.lower()
@@ -63,17 +67,17 @@ def test_a_wrong_passphrase_unlocks_nothing(tmp_path: Path, key: keys.SigningKey
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path, key: keys.SigningKey, mode: int) -> None:
-    keys.save(key, tmp_path, PASSPHRASE).chmod(mode)
+    save(key, tmp_path, PASSPHRASE).chmod(mode)
     with pytest.raises(KeyUnavailable, match="other users can read") as caught:
         keys.load("ada", tmp_path, PASSPHRASE)
     assert caught.value.hint.startswith("chmod 600 ")
 
 
 def test_a_key_is_never_overwritten(tmp_path: Path, key: keys.SigningKey) -> None:
-    path = keys.save(key, tmp_path, PASSPHRASE)
+    path = save(key, tmp_path, PASSPHRASE)
     before = path.read_bytes(), path.with_suffix(".pub").read_bytes()
     with pytest.raises(KeyUnavailable, match="exists already"):
-        keys.save(keys.generate("ada"), tmp_path, PASSPHRASE)
+        save(keys.generate("ada"), tmp_path, PASSPHRASE)
     assert (path.read_bytes(), path.with_suffix(".pub").read_bytes()) == before
 
 

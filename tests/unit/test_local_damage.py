@@ -118,6 +118,10 @@ def scribble_database(chroma: Path) -> None:
     (chroma / "chroma.sqlite3").write_bytes(random.Random(3).randbytes(20_000))
 
 
+def cut_database(chroma: Path) -> None:
+    cut_short(chroma / "chroma.sqlite3")
+
+
 def empty_database(chroma: Path) -> None:
     (chroma / "chroma.sqlite3").unlink()
 
@@ -162,9 +166,10 @@ async def test_chroma_that_lost_passages_is_not_used_and_one_with_others_is_foun
     await store.close()
 
 
-async def test_repair_rebuilds_chroma_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [remove, scribble_database, cut_database])
+async def test_the_first_repair_rebuilds_chroma_alone(tmp_path: Path, damage) -> None:
     store = await filled(tmp_path, exact_limit=0)
-    shutil.rmtree(store.folder / CHROMA_NAME)
+    damage(store.folder / CHROMA_NAME)
     assert await store.repair() == ["rebuilt the Chroma index from the catalog's vectors"]
     assert await store.check() == ()
     assert len(await store.list(EVERYTHING)) == 5

@@ -746,7 +746,7 @@ async def test_a_named_store_holds_the_index_and_forgets_it(tmp_path: Path) -> N
 async def _use_named_store(tmp_path: Path, secret: str, named: dict[str, str]) -> None:
     async with opened_memory(tmp_path, **named) as memory:
         key = keys.generate("ada")
-        keys.save(key, memory._app.keys_dir, secret)
+        keys.save(key, memory._app.keys_dir, secret, lambda: None)
         signer = Signer("ada", key.public_key, types=(ItemType.DOCUMENT,))
         trust_file.save(memory._app.user_trust, trust_file.load(memory._app.user_trust).with_signer(signer))
         await memory.add(exchange(1, "herons nest"))

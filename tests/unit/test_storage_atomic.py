@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import SourceUnreadable
-from kiwi_rag.storage.atomic import atomic_file, atomic_write, create_file, write_user_file
+from kiwi_rag.errors import StoreError
+from kiwi_rag.storage.atomic import atomic_file, atomic_write, create_file, write_user_files
 
 
 def mode_of(path: Path) -> int:
@@ -76,11 +76,11 @@ def test_rights_are_kept_where_that_is_asked(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_bytes(b"old")
     path.chmod(0o750)
-    write_user_file(path, b"new", keep_rights=True)
+    write_user_files({path: b"new"}, keep_rights=True)
     assert (mode_of(path), path.read_bytes()) == (0o750, b"new")
-    write_user_file(path, b"newer")
+    write_user_files({path: b"newer"})
     assert mode_of(path) == 0o644
-    write_user_file(tmp_path / "deep/new", b"x", keep_rights=True)
+    write_user_files({tmp_path / "deep/new": b"x"}, keep_rights=True)
     assert mode_of(tmp_path / "deep/new") == 0o644
 
 
@@ -109,8 +109,8 @@ def test_file_and_folder_are_on_the_disk_when_it_returns(tmp_path: Path, monkeyp
 
 def test_a_user_file_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(SourceUnreadable, match="cannot write"):
-        write_user_file(tmp_path / "file/below", b"x")
+    with pytest.raises(StoreError, match="cannot write"):
+        write_user_files({tmp_path / "file/below": b"x"})
 
 
 @pytest.mark.parametrize("hard_links", [True, False], ids=["hard links", "no hard links"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import ConfigError, SourceUnreadable
+from kiwi_rag.errors import ConfigError, SourceUnreadable, StoreFull
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.trust import Signer, SignerStatus
@@ -114,7 +114,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(SourceUnreadable, match="No space left"):
+    with pytest.raises(StoreFull, match="no space left"):
         trust_file.save(path, TrustFile())
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Literal
 
 from starlette.requests import Request
 
-from kiwi_rag.errors import ConfigError, NotFound, UsageError
+from kiwi_rag.errors import UsageError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
 from kiwi_rag.http.web.workspaces import workspace_rows
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import check_principal
 from kiwi_rag.sources.file_states import RunState
-from kiwi_rag.storage.atomic import create_file
+from kiwi_rag.storage.atomic import create_file, disk_errors
 from kiwi_rag.usecases import trust
 from kiwi_rag.usecases.status import collect_status
 
@@ -119,10 +119,7 @@ class Home(PageGroup):
 
     def _untrusted(self) -> Sequence[bytes]:
         """Return this user's public keys that have no entry in the trust files."""
-        found, folder = [], self._app.keys_dir
-        for name in keys.names(folder):
-            with suppress(NotFound):  # its public half is missing
-                found.append(keys.public_key(name, folder))
+        found = keys.public_keys(self._app.keys_dir).values()
         return [key for key in found if sha256_hex(key) not in self._app.trust.by_key]
 
 
@@ -131,11 +128,9 @@ def note_choice(user_dir: Path, choice: Choice) -> None:
 
     Raises
     ------
-    ConfigError
+    StoreFull, StoreError
         When it cannot be written.
     """
     path = user_dir / CHOICES / choice
-    try:
+    with disk_errors(path, "write"):
         create_file(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -26,14 +26,14 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from kiwi_rag.consent import Allow, is_local
 from kiwi_rag.endpoint import trusted_certificates
-from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, SourceUnreadable, StoreError, UsageError
+from kiwi_rag.errors import ArchiveRefused, DownloadFailed, NotFound, SourceUnreadable, UsageError
 from kiwi_rag.signing.statement import is_nameable
 from kiwi_rag.sources.library.discover import select
 from kiwi_rag.sources.library.package import MAX_METADATA_BYTES, Package, npm_package, python_package
 from kiwi_rag.sources.library.record import Library
 from kiwi_rag.sources.library.versions import parse_pep440
 from kiwi_rag.sources.workspace.source import walk
-from kiwi_rag.storage.atomic import replace_folder
+from kiwi_rag.storage.atomic import disk_errors, replace_folder
 from kiwi_rag.storage.safe_open import read_below
 
 if TYPE_CHECKING:
@@ -259,10 +259,8 @@ def unpack(package: Package, library: Library, archive: Path | None = None) -> N
     if missing or not files:
         where, hint = missing[0] if missing else "it", "name its folder of documentation with --docs FOLDER"
         raise NotFound(f"{package.origin}@{package.version} has no documentation in {where}", hint=hint)
-    try:
+    with disk_errors(library.root, "write"):
         replace_folder(library.root, {path: (data, 0o600) for path, data in files.items()})
-    except OSError as error:
-        raise StoreError(f"cannot write {library.root}: {error.strerror}") from error
 
 
 def _installed(package: Package) -> Mapping[str, int]:

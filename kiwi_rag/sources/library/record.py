@@ -170,7 +170,7 @@ class LibraryRecords:
         return sorted(found, key=lambda library: library.canonical), errors
 
     def write(self, library: Library) -> None:
-        """Write a library's record, in place of an older one; `ConfigError` if it cannot be written."""
+        """Write a library's record, in place of an older one; `StoreError` if it cannot be written."""
         write_json(self.folder / f"{library.name}.json", _adapter().dump_python([library], mode="json"))
 
     def remove(self, library: Library) -> None:

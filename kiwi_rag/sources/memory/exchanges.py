@@ -22,8 +22,10 @@ from kiwi_rag.errors import StoreCorrupt, StoreError
 from kiwi_rag.model import Exchange
 from kiwi_rag.storage.atomic import create_file, make_private
 from kiwi_rag.storage.sqlite import (
+    ReadOnlyConnection,
     closed_on_error,
     connect,
+    connect_for_reading,
     file_identity,
     transaction,
     translate_sqlite_errors,
@@ -146,7 +148,7 @@ class ExchangeTable:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = None
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[object, ...] = ()
         self._mutex = threading.Lock()
 
     def add(self, exchanges: Sequence[Exchange], *, replace: bool = False) -> Sequence[Outcome]:
@@ -154,7 +156,7 @@ class ExchangeTable:
 
         With `replace`, one is stored in place of that with its id, unless that is of another session.
         """
-        with self._using() as connection, transaction(connection):
+        with self._using(writing=True) as connection, transaction(connection):
             return [_add(connection, exchange, replace=replace) for exchange in exchanges]
 
     def get(self, path: str) -> tuple[bytes, int]:
@@ -242,7 +244,7 @@ class ExchangeTable:
 
     def mark_indexed(self, first: int, last: int) -> None:
         """Note that the versions with these numbers, and those between, are in the index."""
-        with self._using() as connection:
+        with self._using(writing=True) as connection:
             connection.execute(
                 "UPDATE exchanges SET indexed = 1 WHERE NOT indexed AND number BETWEEN ? AND ?", (first, last)
             )
@@ -255,7 +257,7 @@ class ExchangeTable:
         """
         matching = f"SELECT id, path, :now, 1, :keep FROM exchanges {selection.where}"  # noqa: S608
         parameters = {**selection.parameters(), "now": timestamp(datetime.now(UTC)), "keep": keep}
-        with self._using() as connection, transaction(connection):
+        with self._using(writing=True) as connection, transaction(connection):
             ids = [row[0] for row in connection.execute(matching, parameters)]
             connection.execute(f"INSERT OR REPLACE INTO forgotten {matching}", parameters)
             connection.execute(f"DELETE FROM exchanges {selection.where}", parameters)  # noqa: S608
@@ -274,7 +276,7 @@ class ExchangeTable:
         StoreBusy
             When another process reads for half a minute: its bytes are on the disk until the log can be emptied.
         """
-        with self._using() as connection:
+        with self._using(writing=True) as connection:
             truncate_log(connection, self.path)  # before the note: a later run does what is left after a failure
             with transaction(connection):
                 connection.executemany("UPDATE forgotten SET indexed = 0 WHERE id = ?", [(one,) for one in ids])
@@ -288,7 +290,7 @@ class ExchangeTable:
 
     def set_position(self, name: str, value: object) -> None:
         """Keep how far a transcript was read, as JSON."""
-        with self._using() as connection:
+        with self._using(writing=True) as connection:
             connection.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (name, json.dumps(value)))
 
     def close(self) -> None:
@@ -299,15 +301,17 @@ class ExchangeTable:
                 connection.close()
 
     @contextmanager
-    def _using(self) -> Iterator[sqlite3.Connection]:
+    def _using(self, *, writing: bool = False) -> Iterator[sqlite3.Connection]:
         with self._mutex, translate_sqlite_errors(self.path, self._damaged, "the memory"):
-            if self._connection is not None and self._identity != file_identity(self.path):
+            opened, only_reads = self._connection, isinstance(self._connection, ReadOnlyConnection)
+            if opened and (self._identity != file_identity(self.path, opened) or (writing and only_reads)):
                 # The file was moved or replaced. SQLite would go on with the old one without an error.
-                self._connection.close()
+                opened.close()
                 self._connection = None
             if self._connection is None:
-                self._connection = self._open()
-                self._identity = file_identity(self.path)
+                self._connection = self._open() if writing else connect_for_reading(self.path, self._open, _create)
+                self._identity = file_identity(self.path, self._connection)
+                self._connection.create_function("contains", 2, _contains, deterministic=True)
             yield self._connection
 
     def _open(self) -> sqlite3.Connection:
@@ -315,15 +319,18 @@ class ExchangeTable:
         create_file(self.path)  # with mode 0600, which SQLite gives the files beside it, too
         connection = connect(self.path)
         with closed_on_error(connection):
-            connection.create_function("contains", 2, _contains, deterministic=True)
             if connection.execute("PRAGMA user_version").fetchone()[0] > 1:
                 raise StoreError(f"a newer Kiwi made {self.path}", hint="upgrade kiwi-rag")
-            connection.executescript(_TABLES)
+            _create(connection)
         return connection
 
     def _damaged(self, error: sqlite3.Error) -> StoreError:
         hint = f"restore it from a backup, or move it away and import again: mv {self.path} {self.path}.damaged"
         return StoreCorrupt(f"the memory {self.path} is damaged: {error}", hint=hint)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.executescript(_TABLES)
 
 
 def _add(connection: sqlite3.Connection, exchange: Exchange, *, replace: bool) -> Outcome:

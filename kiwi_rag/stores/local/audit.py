@@ -24,12 +24,15 @@ class SqliteAuditLog:
     """The append-only, hash-chained log in the catalog. SQLite serialises the appends.
 
     Each append is a short transaction without the writer's lock, so readers append too. `borrow` yields a connection to
-    the catalog, for one thread at a time. Without `digests` the records have none: of what may have to be forgotten,
-    one would confirm a guess.
+    the catalog for one thread at a time, `read` one that need not write. Without `digests` the records have none: of
+    what may have to be forgotten, one would confirm a guess.
     """
 
-    def __init__(self, borrow: Callable[[], AbstractContextManager[Connection]], *, digests: bool = True) -> None:
-        self._borrow, self._digests = borrow, digests
+    def __init__(
+        self, borrow: Callable[[], AbstractContextManager[Connection]],
+        read: Callable[[], AbstractContextManager[Connection]] | None = None, *, digests: bool = True,
+    ) -> None:  # fmt: skip
+        self._borrow, self._read, self._digests = borrow, read or borrow, digests
 
     def append(self, event: AuditEvent, /) -> None:
         """Append a record, durable when this returns."""
@@ -59,7 +62,7 @@ class SqliteAuditLog:
 
     def newest(self, since_seq: int = 0, limit: int = 1000, before: int | None = None) -> list[AuditRecord]:
         """Return the last `limit` records with a number above `since_seq`, and below `before` if given, in order."""
-        with self._borrow() as connection:
+        with self._read() as connection:
             end = _head(connection).seq if before is None else min(_head(connection).seq, before - 1)
             begin = max(since_seq, end - limit)
             return list(_records(connection, begin, max(0, end - begin)))
@@ -72,7 +75,7 @@ class SqliteAuditLog:
         AuditBroken
             Naming the first record that is wrong or missing, also at the end.
         """
-        with self._borrow() as connection, transaction(connection, "BEGIN"):
+        with self._read() as connection, transaction(connection, "BEGIN"):
             return verify_audit(connection)
 
 

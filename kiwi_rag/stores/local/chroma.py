@@ -11,6 +11,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
@@ -152,15 +153,13 @@ class ChromaIndex:
 
     def _collection(self, *, create: bool = False) -> Any:
         try:
-            import chromadb
-            from chromadb.config import Settings
+            import chromadb  # noqa: F401
         except ModuleNotFoundError as error:
             message = f"the package {error.name} is not installed (pip install 'chromadb>=1.5,<2')"
             raise ChromaFailed(message) from error
         with _translate_errors():
             if self._client is None:
-                settings = Settings(anonymized_telemetry=False)
-                self._client = chromadb.PersistentClient(path=str(self._folder), settings=settings)
+                self._client = _client_of(self._folder)
             if not create:
                 return self._client.get_collection(COLLECTION, embedding_function=None)
             space = {"hnsw:space": "cosine"}
@@ -201,6 +200,19 @@ class ChromaIndex:
                 if answer["ids"][0] != [str(key)] and not abs(answer["distances"][0][0]) < 1e-4:
                     return f"chroma: the vector of passage {key} does not find that passage"
         return ""
+
+
+def _client_of(folder: Path) -> Any:
+    """Return a client of the Chroma folder; of one that cannot be opened, Chroma keeps nothing for the next attempt."""
+    import chromadb
+    from chromadb.api.shared_system_client import SharedSystemClient
+
+    try:
+        return chromadb.PersistentClient(str(folder), chromadb.Settings(anonymized_telemetry=False))
+    except BaseException:  # a panic of its Rust core is no `Exception`
+        # It keeps a client's system by its folder, also one that did not start, and would use that one again.
+        SharedSystemClient._identifier_to_system.pop(str(folder), None)
+        raise
 
 
 def is_behind(connection: Connection) -> bool:

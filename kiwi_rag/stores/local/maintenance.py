@@ -13,7 +13,7 @@ import numpy as np
 from kiwi_rag.errors import AuditBroken
 from kiwi_rag.lexical import SYMBOL
 from kiwi_rag.model import content_digest, sha256_hex
-from kiwi_rag.storage.sqlite import transaction
+from kiwi_rag.storage.sqlite import result_code, transaction
 from kiwi_rag.stores.local.audit import verify_audit
 from kiwi_rag.stores.local.catalog import (
     INSERT_POSTING,
@@ -117,6 +117,8 @@ def _posting_problems(connection: Connection) -> Iterator[str]:
     try:
         connection.execute("INSERT INTO postings (postings) VALUES ('integrity-check')")
     except sqlite3.DatabaseError as error:
+        if result_code(error) != sqlite3.SQLITE_CORRUPT:  # nothing can be written here
+            raise
         yield f"the postings are damaged: {error}"
         return
     totals = tuple(connection.execute(_TOTALS).fetchone())

@@ -20,8 +20,8 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kiwi_rag.errors import SourceUnreadable, StoreBusy, StoreError
-from kiwi_rag.storage.atomic import acquire_lock, atomic_write, create_file, make_derived_folder
+from kiwi_rag.errors import SourceUnreadable, StoreBusy
+from kiwi_rag.storage.atomic import acquire_lock, atomic_write, create_file, disk_errors, make_derived_folder
 from kiwi_rag.storage.safe_open import read_optional
 
 CATALOG_NAME = "catalog-100.sqlite3"
@@ -105,12 +105,9 @@ def owner_token(user_dir: Path) -> str:
         When it cannot be written or read.
     """
     path = user_dir / "owner-token"
-    try:
+    with disk_errors(path, "keep"):
         create_file(path, secrets.token_hex(32).encode())
         return path.read_text(encoding="ascii")
-    except OSError as error:
-        hint = "check the folder's owner and the disk's free space"
-        raise StoreError(f"cannot keep {path}: {error.strerror}", hint=hint) from error
 
 
 class WriterLock:
@@ -135,11 +132,14 @@ class WriterLock:
         ------
         StoreBusy
             Naming the process that holds it.
+        StoreFull, StoreError
+            When its file cannot be made.
         """
         with self._mutex:
             if not self._depth:
-                make_derived_folder(self._path.parent)
-                self._file_lock.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
+                with disk_errors(self._path.parent):
+                    make_derived_folder(self._path.parent)
+                    self._file_lock.enter_context(acquire_lock(self._path, self._wait_seconds, self._busy))
                 with suppress(OSError):  # on a full disk the lock holds without a name
                     self._holder_file.write_text(json.dumps(_this_process()), encoding="utf-8")
             self._depth += 1

@@ -18,8 +18,10 @@ from typing import Any, Literal, TypeVar, get_args
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
 from kiwi_rag.storage.atomic import make_derived_folder, new_file
 from kiwi_rag.storage.sqlite import (
+    ReadOnlyConnection,
     closed_on_error,
     connect,
+    connect_for_reading,
     file_identity,
     move_database_aside,
     translate_sqlite_errors,
@@ -28,7 +30,8 @@ from kiwi_rag.stores.local.catalog import meta, set_meta
 from kiwi_rag.stores.local.ownership import CATALOG_NAME, Ownership, WriterLock
 
 REPAIR_HINT = "kiwi doctor --repair"
-Lane = Literal["read", "write", "audit"]
+Lane = Literal["read", "verify", "write", "audit"]
+_READING = ("read", "verify")
 _T = TypeVar("_T")
 _Waiting = tuple[Callable[[Connection], Any], asyncio.Future[Any]]
 
@@ -148,14 +151,14 @@ SCHEMA_VERSION = BASELINE + len(STEPS) - 1
 class CatalogSession:
     """The connections to one catalog, opened at first use.
 
-    Reading, writing and auditing each have their own connection, so that none waits for another inside this process.
-    Between processes SQLite's write-ahead log does the same.
+    Reading, verifying the audit log, writing and auditing each have their own connection, so that none waits for
+    another inside this process. Between processes SQLite's write-ahead log does the same.
     """
 
     def __init__(self, folder: Path, ownership: Ownership, lock: WriterLock) -> None:
         self.path = folder / CATALOG_NAME
         self._ownership, self._lock = ownership, lock
-        self._connections: dict[Lane, tuple[Connection, tuple[int, int] | None]] = {}
+        self._connections: dict[Lane, tuple[Connection, tuple[object, ...]]] = {}
         self._opening = threading.Lock()
         self._mutexes: dict[Lane, threading.Lock] = {lane: threading.Lock() for lane in get_args(Lane)}
 
@@ -186,19 +189,33 @@ class CatalogSession:
     def _connection(self, lane: Lane) -> Connection:
         with self._opening:
             opened = self._connections.get(lane)
-            if opened and opened[1] != file_identity(self.path):
+            if opened and opened[1] != file_identity(self.path, opened[0]):
                 # The file was deleted or replaced. SQLite would go on with the old one without an error.
                 self._connections.pop(lane)[0].close()
                 opened = None
             if not opened:
-                opened = self._connections[lane] = self._open(lane), file_identity(self.path)
+                connection = self._open_for_reading(lane) if lane in _READING else self._open(lane)
+                opened = self._connections[lane] = connection, file_identity(self.path, connection)
             return opened[0]
+
+    def _open_for_reading(self, lane: Lane) -> Connection:
+        """Return a connection that reads, also where nothing can be written; only to the catalog that this user made"""
+        expected = self._ownership.catalog_id()
+        opened = connect_for_reading(self.path if expected else None, lambda: self._open(lane), migrate)
+        if isinstance(opened, ReadOnlyConnection):
+            with closed_on_error(opened):
+                opened.row_factory = sqlite3.Row
+                is_empty = meta(opened, "catalog_id") is None
+                if not is_empty and (schema_version(opened), meta(opened, "catalog_id")) != (SCHEMA_VERSION, expected):
+                    message = f"{self.path} is of another Kiwi, and nothing can be written to its disk"
+                    raise StoreError(message, hint="run kiwi index where it can")
+        return opened
 
     def _open(self, lane: Lane) -> Connection:
         make_derived_folder(self.path.parent)
         if not (self._ownership.catalog_id() and self.path.exists()):
             self._create()
-        connection = connect(self.path, readonly=lane == "read")
+        connection = connect(self.path, readonly=lane in _READING)
         with closed_on_error(connection):
             connection.row_factory = sqlite3.Row
             _check_not_truncated(connection, self.path)

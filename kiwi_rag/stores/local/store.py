@@ -83,7 +83,8 @@ class LocalVectorStore:
         self._snapshot: Snapshot | None = None
         self._wrote = False
         self._reader = SharedReader(self._reading)
-        self.audit = SqliteAuditLog(lambda: self._session.borrow("audit"), digests=audit_digests)
+        audit, verify = (partial(self._session.borrow, lane) for lane in ("audit", "verify"))
+        self.audit = SqliteAuditLog(audit, verify, digests=audit_digests)
         """The audit log; blocking, and independent of the writer's lock."""
 
     async def put(self, entries: Sequence[Sequence[EmbeddingRecord]]) -> None:
