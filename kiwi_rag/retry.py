@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 from kiwi_rag.errors import StoreBusy, StoreError
 
@@ -43,6 +45,42 @@ async def _attempt(pause: float | None, failures: list[StoreError]) -> AsyncIter
             raise
         failures.append(error)
         await asyncio.sleep(pause)
+
+
+@dataclass(slots=True)
+class CallLimit:
+    """When the caller of a store began, and when it gives a call up, by `time.monotonic`.
+
+    ``reasons`` are functions that return the error which says for what the call waits at the moment.
+    """
+
+    begun: float
+    until: float
+    reasons: list[Callable[[], StoreError]] = field(default_factory=list)
+
+    def error(self) -> Exception:
+        """Return the error of a call that was given up."""
+        return self.reasons[-1]() if self.reasons else TimeoutError()
+
+
+_call_limit: ContextVar[CallLimit | None] = ContextVar("call_limit", default=None)
+
+
+@contextmanager
+def limited_call(seconds: float, begun: float) -> Iterator[CallLimit]:
+    """Let the calls of the block know that they are given up after `seconds`, and when their caller began."""
+    limit = CallLimit(begun, time.monotonic() + seconds)
+    token = _call_limit.set(limit)
+    try:
+        yield limit
+    finally:
+        _call_limit.reset(token)
+
+
+def current_limit(seconds: float) -> CallLimit:
+    """Return the limit of the present call; if it has none, one of `seconds` from now on."""
+    now = time.monotonic()
+    return _call_limit.get() or CallLimit(now, now + seconds)
 
 
 def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:

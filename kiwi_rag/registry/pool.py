@@ -7,6 +7,8 @@ must know at once, to go on with the other tiers, so this pool connects in the c
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -14,13 +16,27 @@ from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from kiwi_rag.registry.calls import Caller, characters, check_size, checked_url, translate_errors
+from kiwi_rag.errors import RegistryBusy
+from kiwi_rag.registry.calls import (
+    DIRECT,
+    Caller,
+    characters,
+    check_size,
+    checked_url,
+    translate_error,
+    translate_errors,
+)
+from kiwi_rag.retry import CallLimit, current_limit
 
 if TYPE_CHECKING:
     import psycopg
 
 _STATEMENT_MILLISECONDS = 60_000
 _COLLECT_SECONDS = 0.1
+BUSY_SECONDS = 10.0
+"""How long a call waits for a connection, unless its caller gives it up after another time."""
+_REFUSED_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+"""After how long a connection is tried again for which the server had no room: the first one, and at most."""
 _TRUSTED_SECONDS = 0.1
 """A connection that was used so recently is taken to work still: a search makes a dozen calls in a row."""
 # A peer that vanished is noticed after a minute, also by a connection that only listens. Keepalives detect it on an
@@ -92,6 +108,50 @@ def _adapted(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class _Places:
+    """So many places; of the calls that wait for one the next is that whose caller began first.
+
+    So of many searches at once the first come to their end, and not all of them run out of time.
+    """
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self.all_taken = self.reason = f"the registry is busy: all {free} connections of this process are in use"
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []  # a heap
+        self._numbers = itertools.count()
+
+    async def take(self, limit: CallLimit) -> None:
+        """Wait for a place; raise `RegistryBusy` when the call's time is over before."""
+        if self._free:
+            self._free -= 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (limit.begun, next(self._numbers), place))
+        limit.reasons.append(self._error)
+        try:
+            async with asyncio.timeout(limit.until - monotonic()):
+                await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():  # it was given back at the moment of the cancellation
+                self.give_back()
+            if isinstance(error, TimeoutError):
+                raise self._error() from error
+            raise
+        limit.reasons.remove(self._error)
+
+    def _error(self) -> RegistryBusy:
+        return RegistryBusy(self.reason, hint=DIRECT["busy"])
+
+    def give_back(self) -> None:
+        """Give a place to the next call that still waits, or keep it."""
+        while self._waiting:
+            place = heapq.heappop(self._waiting)[-1]
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
+
+
 class Connections:
     """A few connections to one database, for one event loop.
 
@@ -101,14 +161,15 @@ class Connections:
         ``postgresql://…``, or a blocking function that returns it (it may have to start a server); called once,
         in a worker thread, when the first connection is needed.
     limit
-        How many connections may be open at once; further users wait.
+        How many connections may be open at once; further calls wait.
     """
 
     def __init__(self, url: str | Callable[[], str], *, limit: int = 8) -> None:
         self._source = url
         self._url = ""
         self._idle: list[tuple[psycopg.AsyncConnection[Any], float]] = []  # with the time when it was released
-        self._slots = asyncio.Semaphore(limit)
+        self._places = _Places(limit)
+        self._refused = 0  # connections in a row for which the server has no room
         self._closed = False
         self._resolving = asyncio.Lock()  # `url` may start a server: only one task may do that
 
@@ -120,17 +181,14 @@ class Connections:
 
         Raises
         ------
+        RegistryBusy
+            When no connection gets free within `BUSY_SECONDS`.
         RegistryError
             For psycopg's errors, also for those inside the block.
         """
-        async with self._slots:
-            with translate_errors():
-                connection = await self._acquire()
-                try:
-                    async with connection.transaction() if atomic else nullcontext():
-                        yield SqlCaller(connection)
-                finally:
-                    await self._release(connection)
+        with translate_errors():
+            async with self._connection() as connection, connection.transaction() if atomic else nullcontext():
+                yield SqlCaller(connection)
 
     async def url(self) -> str:
         """Return the database's URL; the first call may have to start its server."""
@@ -172,6 +230,35 @@ class Connections:
 
                 yield wait
 
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Yield a connection, once there is a place for it here and on the server.
+
+        The place of a connection that the server refused stays empty for a while. Until then calls take turns with the
+        connections that there are.
+        """
+        limit = current_limit(BUSY_SECONDS)
+        while True:
+            await self._places.take(limit)
+            try:
+                with translate_errors():
+                    connection = await self._acquire()
+                break
+            except RegistryBusy as error:
+                self._places.reason, self._refused = error.message, self._refused + 1
+                pause = min(_REFUSED_SECONDS * self._refused, _LONGEST_PAUSE)
+                asyncio.get_running_loop().call_later(pause, self._places.give_back)
+            except BaseException:
+                self._places.give_back()
+                raise
+        try:
+            yield connection
+        finally:
+            try:
+                await self._release(connection)
+            finally:
+                self._places.give_back()
+
     async def _acquire(self) -> psycopg.AsyncConnection[Any]:
         import psycopg
 
@@ -190,9 +277,11 @@ class Connections:
 
         try:
             connection = await psycopg.AsyncConnection.connect(await self.url(), **OPTIONS)
-        except psycopg.OperationalError:
-            self._url = ""  # at the next attempt `url()` starts an embedded server again, which may get another socket
+        except psycopg.OperationalError as error:
+            if not isinstance(translate_error(error), RegistryBusy):
+                self._url = ""  # at the next attempt `url()` starts an embedded server again, maybe at another socket
             raise
+        self._places.reason, self._refused = self._places.all_taken, 0
         async with _closed_on_failure(connection):
             # Not as a start-up option: the connection poolers of hosted servers refuse those.
             await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
