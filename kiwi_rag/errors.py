@@ -25,7 +25,7 @@
     │       ├── RolledBack        rolled-back     it serves an older version than the newest one pinned
     │       ├── YankUndone        yank-undone     it serves a yanked version without the yank
     │       ├── VersionChanged    version-changed it serves other bytes under a pinned version
-    │       └── Withheld          withheld        it names an item and does not serve it
+    │       └── Withheld          withheld        it does not serve an item that it names, or that was pinned
     ├── ConsentRequired           consent         data would leave this machine for a host that is not allowed
     ├── NotFound                  not-found       no such item, key, version or signer
     │   ├── Yanked                yanked          every version of the item was yanked
@@ -211,7 +211,7 @@ class VersionChanged(RegistryContradicted, code="version-changed"):
 
 
 class Withheld(RegistryContradicted, code="withheld"):
-    """The registry names an item and does not serve it."""
+    """The registry does not serve an item that it names."""
 
 
 class ConsentRequired(KiwiError, code="consent"):

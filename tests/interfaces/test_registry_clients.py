@@ -315,3 +315,32 @@ def test_searching_while_others_publish_cries_no_wolf(published: Kiwi):
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, (process.args, out, err)
     published.run(*QUERY)
+
+
+def silence(owner: psycopg.Connection, function: str) -> None:
+    """Let a function of the registry return no rows."""
+    (text,) = owner.execute("select pg_get_functiondef(%s::regproc)", [f"public.{function}"]).fetchone() or ("",)
+    head, body, _ = text.split("$function$")
+    owner.execute(f"{head}$function$ select * from ({body}) as s limit 0 $function$")
+
+
+def test_an_item_that_the_registry_names_and_does_not_serve_is_withheld(published: Kiwi, owner: psycopg.Connection):
+    other = published.at(published.home.parent / "elsewhere")
+    other.run("init")
+    for function, named in {
+        "get_item": "the registry lists its version 1.0.0",
+        "item_status": "of its publication",
+        "audit_records": "the registry lists it",
+    }.items():
+        silence(owner, function)
+        for command in ("get", "show"):
+            shown = other.run(command, "knowledge:acme/note@registry", expect=4)  # before: not found, exit code 1
+            assert "knowledge:acme/note is withheld: " in shown.stderr
+            assert named in shown.stderr
+    assert '"code": "withheld"' in other.run("--json", "get", "acme/note", expect=4).stderr
+    assert "withheld" in other.run("get", "acme/note@1.0.0", expect=4).stderr
+    assert "withheld" not in other.run("get", "acme/note@2.0.0", expect=1).stderr
+    assert "what it lists: kiwi list --source registry" in shown.stderr
+    assert "acme/note" in other.run("list", "--source", "registry").stdout
+    silence(owner, "list_items")
+    assert "no item acme/note" in other.run("get", "acme/note", expect=1).stderr
