@@ -58,6 +58,13 @@ class CallLimit:
     until: float
     reasons: list[Callable[[], StoreError]] = field(default_factory=list)
 
+    @contextmanager
+    def waiting(self, reason: Callable[[], StoreError]) -> Iterator[None]:
+        """Note for what the block waits; the reason stays if it raises."""
+        self.reasons.append(reason)
+        yield
+        self.reasons.remove(reason)
+
     def error(self) -> Exception:
         """Return the error of a call that was given up."""
         return self.reasons[-1]() if self.reasons else TimeoutError()

@@ -35,7 +35,9 @@ _STATEMENT_MILLISECONDS = 60_000
 _COLLECT_SECONDS = 0.1
 BUSY_SECONDS = 10.0
 """How long a call waits for a connection, unless its caller gives it up after another time."""
-_REFUSED_SECONDS, _LONGEST_PAUSE = 0.1, 2.0
+_IDLE_SECONDS = 30.0
+"""After how long a connection is closed that nobody used."""
+_REFUSED_SECONDS, _LONGEST_PAUSE = 0.2, 2.0
 """After how long a connection is tried again for which the server had no room: the first one, and at most."""
 _TRUSTED_SECONDS = 0.1
 """A connection that was used so recently is taken to work still: a search makes a dozen calls in a row."""
@@ -127,19 +129,19 @@ class _Places:
             return
         place = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (limit.begun, next(self._numbers), place))
-        limit.reasons.append(self._error)
         try:
-            async with asyncio.timeout(limit.until - monotonic()):
-                await place
+            with limit.waiting(self.error):
+                async with asyncio.timeout(limit.until - monotonic()):
+                    await place
         except BaseException as error:
             if place.done() and not place.cancelled():  # it was given back at the moment of the cancellation
                 self.give_back()
             if isinstance(error, TimeoutError):
-                raise self._error() from error
+                raise self.error() from error
             raise
-        limit.reasons.remove(self._error)
 
-    def _error(self) -> RegistryBusy:
+    def error(self) -> RegistryBusy:
+        """Return why there is no place, or none for which the server has a connection."""
         return RegistryBusy(self.reason, hint=DIRECT["busy"])
 
     def give_back(self) -> None:
@@ -171,6 +173,7 @@ class Connections:
         self._places = _Places(limit)
         self._refused = 0  # connections in a row for which the server has no room
         self._closed = False
+        self._sweep: asyncio.TimerHandle | None = None
         self._resolving = asyncio.Lock()  # `url` may start a server: only one task may do that
 
     @asynccontextmanager
@@ -187,8 +190,15 @@ class Connections:
             For psycopg's errors, also for those inside the block.
         """
         with translate_errors():
-            async with self._connection() as connection, connection.transaction() if atomic else nullcontext():
-                yield SqlCaller(connection)
+            connection = await self._wait_for_connection()
+            try:
+                async with connection.transaction() if atomic else nullcontext():
+                    yield SqlCaller(connection)
+            finally:
+                try:
+                    await self._release(connection)
+                finally:
+                    self._places.give_back()
 
     async def url(self) -> str:
         """Return the database's URL; the first call may have to start its server."""
@@ -198,9 +208,20 @@ class Connections:
                 self._url = checked_url(source if isinstance(source, str) else await asyncio.to_thread(source))
         return self._url
 
+    def _close_unused(self) -> None:
+        """Close the connections that were not used for a while, so that they take no place from other processes."""
+        self._sweep, before = None, monotonic() - _IDLE_SECONDS
+        while self._idle and self._idle[0][1] <= before:
+            self._idle.pop(0)[0].pgconn.finish()
+        if self._idle:
+            pause = self._idle[0][1] - before
+            self._sweep = asyncio.get_running_loop().call_later(pause, self._close_unused)
+
     async def close(self) -> None:
         """Close the idle connections; those in use, and later ones, are closed when they are released."""
         self._closed = True
+        if self._sweep:
+            self._sweep.cancel()
         while self._idle:
             await self._idle.pop()[0].close()
 
@@ -230,34 +251,35 @@ class Connections:
 
                 yield wait
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Yield a connection, once there is a place for it here and on the server.
+    async def _wait_for_connection(self) -> psycopg.AsyncConnection[Any]:
+        """Return a connection, once there is a place for it here and on the server.
 
         The place of a connection that the server refused stays empty for a while. Until then calls take turns with the
         connections that there are.
         """
         limit = current_limit(BUSY_SECONDS)
-        while True:
-            await self._places.take(limit)
-            try:
-                with translate_errors():
-                    connection = await self._acquire()
-                break
-            except RegistryBusy as error:
-                self._places.reason, self._refused = error.message, self._refused + 1
-                pause = min(_REFUSED_SECONDS * self._refused, _LONGEST_PAUSE)
-                asyncio.get_running_loop().call_later(pause, self._places.give_back)
-            except BaseException:
-                self._places.give_back()
-                raise
+        await self._places.take(limit)
+        if connection := await self._acquire_or_pause():
+            return connection
+        with limit.waiting(self._places.error):
+            while True:
+                await self._places.take(limit)
+                if connection := await self._acquire_or_pause():
+                    return connection
+
+    async def _acquire_or_pause(self) -> psycopg.AsyncConnection[Any] | None:
+        """Return a connection; None if the server has no room for it, and then the place is given back later."""
         try:
-            yield connection
-        finally:
-            try:
-                await self._release(connection)
-            finally:
-                self._places.give_back()
+            with translate_errors():
+                return await self._acquire()
+        except RegistryBusy as error:
+            self._places.reason, self._refused = error.message, self._refused + 1
+            pause = min(_REFUSED_SECONDS * self._refused, _LONGEST_PAUSE)
+            asyncio.get_running_loop().call_later(pause, self._places.give_back)
+            return None
+        except BaseException:
+            self._places.give_back()
+            raise
 
     async def _acquire(self) -> psycopg.AsyncConnection[Any]:
         import psycopg
@@ -293,6 +315,7 @@ class Connections:
         # Anything but IDLE: the task was cancelled in the middle of a statement, or the connection is broken.
         if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
             self._idle.append((connection, monotonic()))
+            self._sweep = self._sweep or asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._close_unused)
             return
         if connection.broken:  # the others may be, and an embedded server may have to be started again
             self._idle, self._url = [(idle, -math.inf) for idle, _ in self._idle], ""

@@ -153,3 +153,17 @@ async def test_a_place_that_a_cancelled_call_was_just_given_is_not_lost(url: str
         await waiting
     assert (await RegistryClient(connections).registry_status())["items"] == 0
     await connections.close()
+
+
+async def test_a_connection_that_nobody_uses_is_closed(
+    url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_IDLE_SECONDS", 0.05)
+    connections = Connections(url)
+    async with connections.session() as used:
+        await asyncio.gather(*(RegistryClient(connections).registry_status() for _ in range(3)))
+        assert await open_soon(connection, 1) == 1  # before: kept until the process ended
+        assert (await used.value("registry_status", {}))["items"] == 0
+    assert await open_soon(connection, 0) == 0
+    assert (await RegistryClient(connections).registry_status())["items"] == 0
+    await connections.close()
