@@ -87,8 +87,7 @@ async def outcome_of(tier: Collection[Any], text: str, deadline: float) -> tuple
         reply = await Searcher([tier], EMBED, deadline).search(SearchQuery(text, "registry"))
         state, error = reply.tiers[0].state, reply.tiers[0].error or {}
         outcome = ("ok" if reply.hits else "none") if reply.complete else str(error.get("code", state))
-        if outcome == "error" and state == "timeout":
-            outcome = "timeout"
+        outcome = "timeout" if state == "timeout" else outcome
     except KiwiError as error:
         outcome = error.code
     except Exception as error:  # noqa: BLE001  # what should not happen is counted

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreError
 
+_T = TypeVar("_T")
 WRITING = (0.1, 0.4, 1.0, 2.0)
 """Seconds before each further attempt to write: long enough for a server to restart, or a connection to get free."""
 READING = (0.0,)
@@ -51,19 +53,18 @@ async def _attempt(pause: float | None, failures: list[StoreError]) -> AsyncIter
 class CallLimit:
     """When the caller of a store began, and when it gives a call up, by `time.monotonic`.
 
-    ``reasons`` are functions that return the error which says for what the call waits at the moment.
+    ``reasons`` are functions that return the error which says for what the call waits.
     """
 
     begun: float
     until: float
     reasons: list[Callable[[], StoreError]] = field(default_factory=list)
 
-    @contextmanager
-    def waiting(self, reason: Callable[[], StoreError]) -> Iterator[None]:
-        """Note for what the block waits; the reason stays if it raises."""
-        self.reasons.append(reason)
-        yield
-        self.reasons.remove(reason)
+    def start(self, call: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Start a call that knows this limit."""
+        context = copy_context()
+        context.run(_call_limit.set, self)
+        return asyncio.get_running_loop().create_task(call, context=context)
 
     def error(self) -> Exception:
         """Return the error of a call that was given up."""
@@ -71,17 +72,6 @@ class CallLimit:
 
 
 _call_limit: ContextVar[CallLimit | None] = ContextVar("call_limit", default=None)
-
-
-@contextmanager
-def limited_call(seconds: float, begun: float) -> Iterator[CallLimit]:
-    """Let the calls of the block know that they are given up after `seconds`, and when their caller began."""
-    limit = CallLimit(begun, time.monotonic() + seconds)
-    token = _call_limit.set(limit)
-    try:
-        yield limit
-    finally:
-        _call_limit.reset(token)
 
 
 def current_limit(seconds: float) -> CallLimit:

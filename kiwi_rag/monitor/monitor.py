@@ -123,12 +123,8 @@ class RegistryMonitor:
         with suppress(errors.RegistryRefused):
             since = max(self.pinned.read().head.seq - NEWEST_RECORDS, 0)
             for record in await self._client.audit_records(since, NEWEST_RECORDS):
-                name, _, version = record["ref"].rpartition("@")
-                if (
-                    record["event"] == "publish"
-                    and name == str(replace(ref, version=None))
-                    and ref.version in (None, version)
-                ):
+                named = record["ref"] if ref.version else record["ref"].rpartition("@")[0]
+                if record["event"] == "publish" and named == str(ref):
                     return f"has record {record['seq']} of its publication"
         listed = await self._client.list_items(Filters(item_type=ref.item_type, namespace=ref.namespace))
         is_listed = any(item.ref.key == ref.key and ref.version in (None, item.ref.version) for item in listed)

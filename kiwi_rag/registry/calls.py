@@ -40,13 +40,7 @@ _ACCESS_DENIED_MESSAGES = (
     "is not permitted to log in",
 )
 # Of Postgres (a server, a role, a database), PgBouncer and Supabase's pooler.
-_FULL_MESSAGES = (
-    "too many clients",
-    "connection slots are reserved",
-    "too many connections",
-    "no more connections",
-    "max clients",
-)
+_FULL_MESSAGES = ("too many c", "connection slots are reserved", "no more connections", "max clients")
 
 
 Hints = Mapping[str, str]

@@ -7,25 +7,17 @@ must know at once, to go on with the other tiers, so this pool connects in the c
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
+import bisect
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from kiwi_rag.errors import RegistryBusy
-from kiwi_rag.registry.calls import (
-    DIRECT,
-    Caller,
-    characters,
-    check_size,
-    checked_url,
-    translate_error,
-    translate_errors,
-)
+from kiwi_rag.errors import RegistryBusy, RegistryUnreachable
+from kiwi_rag.registry.calls import DIRECT, Caller, characters, check_size, checked_url, translate_errors
 from kiwi_rag.retry import CallLimit, current_limit
 
 if TYPE_CHECKING:
@@ -36,7 +28,7 @@ _COLLECT_SECONDS = 0.1
 BUSY_SECONDS = 10.0
 """How long a call waits for a connection, unless its caller gives it up after another time."""
 _IDLE_SECONDS = 30.0
-"""After how long a connection is closed that nobody used."""
+"""After how long without a call the connections are closed."""
 _REFUSED_SECONDS, _LONGEST_PAUSE = 0.2, 2.0
 """After how long a connection is tried again for which the server had no room: the first one, and at most."""
 _TRUSTED_SECONDS = 0.1
@@ -119,8 +111,7 @@ class _Places:
     def __init__(self, free: int) -> None:
         self._free = free
         self.all_taken = self.reason = f"the registry is busy: all {free} connections of this process are in use"
-        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []  # a heap
-        self._numbers = itertools.count()
+        self._waiting: list[tuple[float, asyncio.Future[None]]] = []  # by the time when their callers began
 
     async def take(self, limit: CallLimit) -> None:
         """Wait for a place; raise `RegistryBusy` when the call's time is over before."""
@@ -128,12 +119,13 @@ class _Places:
             self._free -= 1
             return
         place = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (limit.begun, next(self._numbers), place))
+        bisect.insort(self._waiting, (limit.begun, place), key=itemgetter(0))
+        limit.reasons.append(self.error)
         try:
-            with limit.waiting(self.error):
-                async with asyncio.timeout(limit.until - monotonic()):
-                    await place
-        except BaseException as error:
+            async with asyncio.timeout(limit.until - monotonic()):
+                await place
+            limit.reasons.remove(self.error)
+        except (TimeoutError, asyncio.CancelledError) as error:
             if place.done() and not place.cancelled():  # it was given back at the moment of the cancellation
                 self.give_back()
             if isinstance(error, TimeoutError):
@@ -147,7 +139,7 @@ class _Places:
     def give_back(self) -> None:
         """Give a place to the next call that still waits, or keep it."""
         while self._waiting:
-            place = heapq.heappop(self._waiting)[-1]
+            place = self._waiting.pop(0)[1]
             if not place.done():
                 place.set_result(None)
                 return
@@ -173,7 +165,7 @@ class Connections:
         self._places = _Places(limit)
         self._refused = 0  # connections in a row for which the server has no room
         self._closed = False
-        self._sweep: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._resolving = asyncio.Lock()  # `url` may start a server: only one task may do that
 
     @asynccontextmanager
@@ -195,10 +187,7 @@ class Connections:
                 async with connection.transaction() if atomic else nullcontext():
                     yield SqlCaller(connection)
             finally:
-                try:
-                    await self._release(connection)
-                finally:
-                    self._places.give_back()
+                await self._release(connection)
 
     async def url(self) -> str:
         """Return the database's URL; the first call may have to start its server."""
@@ -208,22 +197,15 @@ class Connections:
                 self._url = checked_url(source if isinstance(source, str) else await asyncio.to_thread(source))
         return self._url
 
-    def _close_unused(self) -> None:
-        """Close the connections that were not used for a while, so that they take no place from other processes."""
-        self._sweep, before = None, monotonic() - _IDLE_SECONDS
-        while self._idle and self._idle[0][1] <= before:
-            self._idle.pop(0)[0].pgconn.finish()
-        if self._idle:
-            pause = self._idle[0][1] - before
-            self._sweep = asyncio.get_running_loop().call_later(pause, self._close_unused)
+    def _close_idle(self) -> None:
+        """Close the idle connections, so that they take no place from other processes."""
+        while self._idle:
+            self._idle.pop()[0].pgconn.finish()
 
     async def close(self) -> None:
         """Close the idle connections; those in use, and later ones, are closed when they are released."""
         self._closed = True
-        if self._sweep:
-            self._sweep.cancel()
-        while self._idle:
-            await self._idle.pop()[0].close()
+        self._close_idle()
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
@@ -258,28 +240,19 @@ class Connections:
         connections that there are.
         """
         limit = current_limit(BUSY_SECONDS)
-        await self._places.take(limit)
-        if connection := await self._acquire_or_pause():
-            return connection
-        with limit.waiting(self._places.error):
-            while True:
-                await self._places.take(limit)
-                if connection := await self._acquire_or_pause():
-                    return connection
-
-    async def _acquire_or_pause(self) -> psycopg.AsyncConnection[Any] | None:
-        """Return a connection; None if the server has no room for it, and then the place is given back later."""
-        try:
-            with translate_errors():
-                return await self._acquire()
-        except RegistryBusy as error:
-            self._places.reason, self._refused = error.message, self._refused + 1
-            pause = min(_REFUSED_SECONDS * self._refused, _LONGEST_PAUSE)
-            asyncio.get_running_loop().call_later(pause, self._places.give_back)
-            return None
-        except BaseException:
-            self._places.give_back()
-            raise
+        while True:
+            await self._places.take(limit)
+            try:
+                with translate_errors():
+                    return await self._acquire()
+            except RegistryBusy as error:
+                limit.reasons.append(self._places.error)
+                self._places.reason, self._refused = error.message, self._refused + 1
+                pause = min(_REFUSED_SECONDS * self._refused, _LONGEST_PAUSE)
+                asyncio.get_running_loop().call_later(pause, self._places.give_back)
+            except BaseException:
+                self._places.give_back()
+                raise
 
     async def _acquire(self) -> psycopg.AsyncConnection[Any]:
         import psycopg
@@ -298,9 +271,10 @@ class Connections:
         import psycopg
 
         try:
-            connection = await psycopg.AsyncConnection.connect(await self.url(), **OPTIONS)
-        except psycopg.OperationalError as error:
-            if not isinstance(translate_error(error), RegistryBusy):
+            with translate_errors():
+                connection = await psycopg.AsyncConnection.connect(await self.url(), **OPTIONS)
+        except RegistryUnreachable as error:
+            if not isinstance(error, RegistryBusy):
                 self._url = ""  # at the next attempt `url()` starts an embedded server again, maybe at another socket
             raise
         self._places.reason, self._refused = self._places.all_taken, 0
@@ -312,10 +286,13 @@ class Connections:
     async def _release(self, connection: psycopg.AsyncConnection[Any]) -> None:
         from psycopg.pq import TransactionStatus
 
+        self._places.give_back()
         # Anything but IDLE: the task was cancelled in the middle of a statement, or the connection is broken.
         if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
             self._idle.append((connection, monotonic()))
-            self._sweep = self._sweep or asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._close_unused)
+            if self._idle_timer:
+                self._idle_timer.cancel()
+            self._idle_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._close_idle)
             return
         if connection.broken:  # the others may be, and an embedded server may have to be started again
             self._idle, self._url = [(idle, -math.inf) for idle, _ in self._idle], ""

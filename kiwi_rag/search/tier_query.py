@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.embedding import EmbeddingProvider
-from kiwi_rag.errors import (
-    FingerprintMismatch,
-    KiwiError,
-    RegistryBusy,
-    RegistryContradicted,
-    RegistryUnreachable,
-    TierTimedOut,
-)
+from kiwi_rag.errors import FingerprintMismatch, KiwiError, RegistryContradicted, RegistryUnreachable, TierTimedOut
 from kiwi_rag.lexical import query_terms
 from kiwi_rag.model import (
     Candidates,
@@ -36,7 +29,7 @@ from kiwi_rag.model import (
     Vector,
 )
 from kiwi_rag.model.search import TierState
-from kiwi_rag.retry import limited_call
+from kiwi_rag.retry import CallLimit
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics
@@ -58,7 +51,7 @@ STOPPING_SECONDS = 0.3
 LEG_DEPTH = 100
 """Passages that each leg of a tier returns at first."""
 _STATES: Mapping[type[Exception], TierState] = {
-    TimeoutError: "timeout", RegistryBusy: "timeout", FingerprintMismatch: "stale", RegistryContradicted: "refused",
+    TimeoutError: "timeout", FingerprintMismatch: "stale", RegistryContradicted: "refused",
 }  # fmt: skip
 
 
@@ -145,8 +138,8 @@ class TierQuery:
 
     async def _limited(self, step: Step, call: Coroutine[Any, Any, _T]) -> _T:
         seconds = self._left()
-        with limited_call(seconds, self._begun) as limit:
-            task = asyncio.ensure_future(call)
+        limit = CallLimit(self._begun, time.monotonic() + seconds)
+        task = limit.start(call)
         try:
             with span("kiwi.store", tier=self.tier.name, step=step) as set_attributes, self._clock(step):
                 await asyncio.wait({task}, timeout=seconds)

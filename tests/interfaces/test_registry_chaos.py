@@ -95,7 +95,7 @@ def test_no_free_connection_is_told_and_waited_for(registry: Kiwi):
     assert len(taken) >= CONNECTIONS - 10
     registry.extra["KIWI_DEADLINE"] = "1"
     search = registry.run("search", "which pump feeds the basin", "--source", "registry", expect=1)
-    assert "registry: timeout: the registry is busy: " in search.stderr
+    assert "registry: error: the registry is busy: " in search.stderr
     assert "too many clients" in search.stderr
     assert "no tier answered" in search.stderr
     assert "too many clients" in registry.run("publish", "--all", expect=None).stderr

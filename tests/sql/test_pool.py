@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from kiwi_rag.errors import RegistryBusy
 from kiwi_rag.registry import pool
 from kiwi_rag.registry.client import RegistryClient
 from kiwi_rag.registry.pool import Connections
-from kiwi_rag.retry import limited_call
+from kiwi_rag.retry import CallLimit
 from tests.sql.proxy import proxied
 
 OPEN = "select count(*) from pg_stat_activity where application_name = 'kiwi' and datname = current_database()"
@@ -117,10 +118,10 @@ async def test_a_full_pool_says_so(url: str, monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(RegistryBusy, match="all 2 connections of this process are in use") as told:
             await RegistryClient(connections).registry_status()
         assert (told.value.code, told.value.transient) == ("registry-busy", False)
-        with limited_call(0.0, 0.0) as limit:
-            with pytest.raises(RegistryBusy):
-                await RegistryClient(connections).registry_status()
-            assert isinstance(limit.error(), RegistryBusy)
+        limit = CallLimit(0.0, 0.0)
+        with pytest.raises(RegistryBusy):
+            await limit.start(RegistryClient(connections).registry_status())
+        assert isinstance(limit.error(), RegistryBusy)
     assert (await RegistryClient(connections).registry_status())["items"] == 0
     await connections.close()
 
@@ -134,8 +135,7 @@ async def test_of_the_calls_that_wait_those_of_the_earliest_caller_are_next(url:
 
     async with connections.session():
         for begun in (3, 1, 2, 1):
-            with limited_call(60.0, float(begun)):
-                tasks.append(asyncio.create_task(call(begun)))
+            tasks.append(CallLimit(float(begun), math.inf).start(call(begun)))
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
     assert order == [1, 1, 2, 3]
