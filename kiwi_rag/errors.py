@@ -24,7 +24,8 @@
     │       ├── ChainForked       audit-forked    its audit log does not contain the pinned head
     │       ├── RolledBack        rolled-back     it serves an older version than the newest one pinned
     │       ├── YankUndone        yank-undone     it serves a yanked version without the yank
-    │       └── VersionChanged    version-changed it serves other bytes under a pinned version
+    │       ├── VersionChanged    version-changed it serves other bytes under a pinned version
+    │       └── Withheld          withheld        it does not serve an item that it names, or that was pinned
     ├── ConsentRequired           consent         data would leave this machine for a host that is not allowed
     ├── NotFound                  not-found       no such item, key, version or signer
     │   ├── Yanked                yanked          every version of the item was yanked
@@ -51,8 +52,10 @@
         ├── StoreRefused          store-refused   a shared index does not accept the key
         └── RegistryError         registry        the base of all that can go wrong with a registry
             ├── RegistryUnreachable unreachable   no connection, so the registry's content is unknown
+            │   └── RegistryBusy  registry-busy   all connections are in use
             ├── RegistryOutdated  outdated        its schema is not the one that this Kiwi works with
             └── RegistryRefused   registry-refused the registry itself refused the call
+                └── RefusedTooOften refused-too-often too many calls of this login were refused within the minute
 
 A class's docstring is its default message. ``hint`` says what to do next, as a command where one exists.
 """
@@ -207,6 +210,10 @@ class VersionChanged(RegistryContradicted, code="version-changed"):
     """The registry serves other bytes under the same version than before."""
 
 
+class Withheld(RegistryContradicted, code="withheld"):
+    """The registry does not serve an item that it names."""
+
+
 class ConsentRequired(KiwiError, code="consent"):
     """Data would leave this machine for a host that the user has not allowed.
 
@@ -342,6 +349,10 @@ class RegistryUnreachable(RegistryError, code="unreachable"):
     """The registry cannot be reached, so its content is unknown."""
 
 
+class RegistryBusy(RegistryUnreachable, code="registry-busy"):
+    """The registry is busy: all connections are in use."""
+
+
 class RegistryOutdated(RegistryError, code="outdated"):
     """The registry's schema is not the one that this Kiwi works with."""
 
@@ -362,6 +373,20 @@ class RegistryRefused(RegistryError, code="registry-refused"):
     def as_dict(self) -> dict[str, object]:
         """Return the error, with ``state`` if there is one."""
         return super().as_dict() | ({"state": self.state} if self.state else {})
+
+
+class RefusedTooOften(RegistryRefused, code="refused-too-often"):
+    """The registry refused too many calls of this login within the minute, and reads none until the next one.
+
+    Parameters
+    ----------
+    retry_after
+        The seconds until then.
+    """
+
+    def __init__(self, message: str = "", *, hint: str = "", state: str = "", retry_after: float = 60.0) -> None:
+        super().__init__(message, hint=hint, state=state)
+        self.retry_after = retry_after
 
 
 REFUSALS = (Refused, RegistryRefused, ConsentRequired)

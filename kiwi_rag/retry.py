@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreError
 
+_T = TypeVar("_T")
 WRITING = (0.1, 0.4, 1.0, 2.0)
 """Seconds before each further attempt to write: long enough for a server to restart, or a connection to get free."""
 READING = (0.0,)
@@ -43,6 +47,37 @@ async def _attempt(pause: float | None, failures: list[StoreError]) -> AsyncIter
             raise
         failures.append(error)
         await asyncio.sleep(pause)
+
+
+@dataclass(slots=True)
+class CallLimit:
+    """When the caller of a store began, and when it gives a call up, by `time.monotonic`.
+
+    ``reasons`` are functions that return the error which says for what the call waits.
+    """
+
+    begun: float
+    until: float
+    reasons: list[Callable[[], StoreError]] = field(default_factory=list)
+
+    def start(self, call: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Start a call that knows this limit."""
+        context = copy_context()
+        context.run(_call_limit.set, self)
+        return asyncio.get_running_loop().create_task(call, context=context)
+
+    def error(self) -> Exception:
+        """Return the error of a call that was given up."""
+        return self.reasons[-1]() if self.reasons else TimeoutError()
+
+
+_call_limit: ContextVar[CallLimit | None] = ContextVar("call_limit", default=None)
+
+
+def current_limit(seconds: float) -> CallLimit:
+    """Return the limit of the present call; if it has none, one of `seconds` from now on."""
+    now = time.monotonic()
+    return _call_limit.get() or CallLimit(now, now + seconds)
 
 
 def polls(seconds: float, pause: float = 0.005) -> Iterator[None]:

@@ -174,6 +174,7 @@ async def publish(
         raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
     sources = use_case.files_at(app, paths, tier)
     run = await use_case.prepare_publication(app, tier, visibility)
+    run.report = session.notify
     rows, failures = await _publish(session, run, sources)
     session.print_data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
     new = sum(not row["already_published"] for row in rows)

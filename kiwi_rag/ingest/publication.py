@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kiwi_rag import ingest
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import KiwiError, RegistryUnreachable, UsageError
+from kiwi_rag.errors import KiwiError, RefusedTooOften, RegistryUnreachable, UsageError
 from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.ingest import CONCURRENCY, IngestContext, bounded_map
 from kiwi_rag.model import Admission, ItemRef, Visibility
 from kiwi_rag.sources.source import read
 
 if TYPE_CHECKING:
+    from kiwi_rag.formats.source import ItemCandidate
     from kiwi_rag.registry.client import Receipt
     from kiwi_rag.stores.postgres import RegistryVectorStore
+
+_MINUTES = 3
+"""How often a file waits for the next minute: further refusals are then those of other users of this login."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,8 @@ class PublishRun:
         The gate, and the model that makes items searchable where this role may index.
     visibility
         Who sees the items; None: everybody sees new items, and published ones keep their visibility.
+    report
+        Called with a notice before the run waits because too many files were refused; without it those files fail.
 
     Attributes
     ----------
@@ -69,9 +77,11 @@ class PublishRun:
     to: Collection[RegistryVectorStore]
     writer: IngestContext
     visibility: Visibility | None = None
+    report: Callable[[str], None] | None = None
     not_indexed: KiwiError | None = field(default=None, init=False)
     unreachable: RegistryUnreachable | None = field(default=None, init=False)
     _may_index: bool = field(default=True, init=False)
+    _reported_until: float = field(default=0.0, init=False)
 
     def publish(self, sources: Sequence[SourceFile], concurrency: int = CONCURRENCY) -> AsyncGenerator[Outcome]:
         """Publish and index files; yield an outcome for each, in their order, as soon as it is durable.
@@ -86,7 +96,7 @@ class PublishRun:
             return NotPublished(str(source.path), self.unreachable)
         try:
             candidate = read(source, self.local, self.writer.gate)
-            admission, receipt = await ingest.publish(candidate, self.to, self.writer.gate, self.visibility)
+            admission, receipt = await self._publish_patiently(candidate)
         except RegistryUnreachable as error:
             self.unreachable = self.unreachable or error
             return NotPublished(str(source.path), error)
@@ -95,6 +105,21 @@ class PublishRun:
         except KiwiError as error:
             return NotPublished(str(source.path), error)
         return Published(admission.ref, receipt, not await self._index(admission))
+
+    async def _publish_patiently(self, candidate: ItemCandidate) -> tuple[Admission, Receipt]:
+        """Publish a candidate; after too many refusals in the next minute, or in one of the few after it."""
+        for report in (*[self.report] * _MINUTES, None):
+            try:
+                return await ingest.publish(candidate, self.to, self.writer.gate, self.visibility)
+            except RefusedTooOften as error:
+                if report is None:
+                    raise
+                now = time.monotonic()
+                if now >= self._reported_until:  # files are published concurrently: one notice for all that wait
+                    self._reported_until = now + error.retry_after
+                    report(f"{error.message}; going on in {error.retry_after:g} s")
+                await asyncio.sleep(error.retry_after)
+        raise AssertionError("the last attempt returns or raises")
 
     async def _index(self, admission: Admission) -> bool:
         """Make a published item searchable if this role may; return whether it is. The receipt stays valid."""

@@ -17,7 +17,7 @@ from typing import Any
 import semver
 
 from kiwi_rag import errors
-from kiwi_rag.model import ItemRef, StoredItem
+from kiwi_rag.model import Filters, ItemRef, StoredItem
 from kiwi_rag.monitor.pinned_state import ACCEPT, PinnedState, SeenVersion
 from kiwi_rag.registry.calls import checked_url
 from kiwi_rag.registry.client import RegistryClient
@@ -25,6 +25,8 @@ from kiwi_rag.registry.rows import Checkpoint, parse_head
 from kiwi_rag.signing.trust import RevocationNotice, SignerStatus, TrustPolicy, apply_revocations
 from kiwi_rag.validation.audit import AuditHead, AuditRecord, verify_records
 
+NEWEST_RECORDS = 1000
+"""How many records of the audit log are searched for an item that the registry does not serve."""
 WRITE_AFTER = timedelta(minutes=10)
 """How old the time of the last check may be on disk: otherwise every search would write it."""
 
@@ -110,6 +112,24 @@ class RegistryMonitor:
         stored = await self._client.get_item(ref, yanked_too=True)
         return stored if stored and stored.yanked_at else None
 
+    async def find_named(self, ref: ItemRef) -> str:
+        """Return where the registry names an item, or the version that `ref` names; an empty string where it does not.
+
+        Only the newest records of the audit log are read, and those by administrators alone.
+        """
+        for version, state in (await self.version_states(ref)).items():
+            if ref.version == version or not (ref.version or state.yanked or state.revoked):
+                return f"lists its version {version}"
+        with suppress(errors.RegistryRefused):
+            since = max(self.pinned.read().head.seq - NEWEST_RECORDS, 0)
+            for record in await self._client.audit_records(since, NEWEST_RECORDS):
+                named = record["ref"] if ref.version else record["ref"].rpartition("@")[0]
+                if record["event"] == "publish" and named == str(ref):
+                    return f"has record {record['seq']} of its publication"
+        listed = await self._client.list_items(Filters(item_type=ref.item_type, namespace=ref.namespace))
+        is_listed = any(item.ref.key == ref.key and ref.version in (None, item.ref.version) for item in listed)
+        return "lists it" if is_listed else ""
+
     async def _checkpoint(self, known_seq: int, signers_since: int) -> Checkpoint:
         name = self.pinned.identity.name
         return await self._client.registry_checkpoint(known_seq, signers_since, name)
@@ -186,7 +206,7 @@ class ConsistencyCheck:
         ------
         Yanked, WrongKey
             When every version of it was yanked, or signed by a revoked key.
-        RolledBack
+        Withheld
             When it is pinned, and was neither yanked nor its key revoked.
         """
         states, revoked = await self.monitor.version_states(ref), self._revoked()
@@ -194,7 +214,7 @@ class ConsistencyCheck:
         for one in seen:
             if one.number <= self.number and not one.yanked and one.key_id not in revoked and one.version not in states:
                 missing = f"{replace(ref, version=one.version)} was seen, and the registry does not have it now"
-                raise errors.RolledBack(missing, hint=_accept_hint(ref))
+                raise errors.Withheld(missing, hint=_accept_hint(ref))
         if states and not ref.version and all(state.yanked or state.revoked for state in states.values()):
             if all(state.yanked for state in states.values()):
                 newest = replace(ref, version=next(iter(states)))

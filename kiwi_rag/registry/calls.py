@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,8 @@ from kiwi_rag.errors import (
     FingerprintMismatch,
     KiwiError,
     NotFound,
+    RefusedTooOften,
+    RegistryBusy,
     RegistryError,
     RegistryOutdated,
     RegistryRefused,
@@ -36,6 +39,8 @@ _ACCESS_DENIED_MESSAGES = (
     '" does not exist',
     "is not permitted to log in",
 )
+# Of Postgres (a server, a role, a database), PgBouncer and Supabase's pooler.
+_FULL_MESSAGES = ("too many c", "connection slots are reserved", "no more connections", "max clients")
 
 
 Hints = Mapping[str, str]
@@ -44,13 +49,14 @@ DIRECT: Hints = {
     "refused": "roles: anon searches, kiwi_publisher publishes, kiwi_indexer indexes, kiwi_admin administers, the "
     "owner migrates; the operator grants the one you need: GRANT … TO …",
     "unreachable": "kiwi registry status shows whether it runs; check KIWI_REGISTRY_URL and for a free connection",
+    "busy": "try again in a moment; the operator can raise max_connections, or limit the connections of a role",
     "access_denied": "check user, password and database in KIWI_REGISTRY_URL",
 }
-NO_CONNECTION, ACCESS_DENIED = "08", "28"
-"""The classes of SQLSTATEs for a connection that is lost or missing, and for one that is not authorised."""
-# 57P01–03 shutting down or starting, 53300 too many connections, 25P03–04 a transaction that idled or ran too long;
+NO_CONNECTION, ACCESS_DENIED, TOO_MANY_CONNECTIONS = "08", "28", "53300"
+"""The SQLSTATEs, or their classes, for a connection that is lost or missing, not authorised, or one too many."""
+# 57P01–03 shutting down or starting, 25P03–04 a transaction that idled or ran too long;
 # PGRST00x: PostgREST itself does not reach its database.
-_UNREACHABLE = (NO_CONNECTION, "57P", "53300", "25P03", "25P04", "PGRST00")
+_UNREACHABLE = (NO_CONNECTION, "57P", "25P03", "25P04", "PGRST00")
 _NO_ACCESS = (ACCESS_DENIED, "3D000")  # no such database
 # Function, table, schema, column, object (a type, a role); as PostgREST knows them: schema, function, table.
 _OUTDATED = ("42883", "42P01", "3F000", "42703", "42704", "PGRST106", "PGRST202", "PGRST205")
@@ -63,6 +69,7 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[RegistryError], bool, str, str], ..
     (_OUTDATED, RegistryOutdated, False, "the registry lacks something this Kiwi needs: {}", "kiwi registry migrate"),
     (("PGRST30",), RegistryRefused, False, "the registry did not accept the key or the token: {}", "access_denied"),
     (_NO_ACCESS, RegistryUnreachable, False, "the registry cannot be reached: {}", "access_denied"),
+    ((TOO_MANY_CONNECTIONS,), RegistryBusy, True, "the registry is busy: its server refused a connection ({})", "busy"),
     (_UNREACHABLE, RegistryUnreachable, True, "the registry cannot be reached: {}", "unreachable"),
     (("57014",), RegistryUnreachable, False, "the registry took too long to answer", _TIMEOUT_HINT),
     (_CONFLICT, RegistryError, True, "another change conflicted with this one, which was rolled back", "run it again"),
@@ -113,7 +120,8 @@ def checked_url(url: str) -> str:
 def raise_refusal(answer: Mapping[str, Any]) -> None:
     """Raise the refusal that a function returned as its answer; return when the answer is none."""
     if "code" in answer:
-        raise from_state(str(answer["code"]), str(answer.get("message") or ""), str(answer.get("hint") or ""), DIRECT)
+        message, hint, details = (str(answer.get(name) or "") for name in ("message", "hint", "details"))
+        raise from_state(str(answer["code"]), message, hint, DIRECT, details)
 
 
 def translate_error(error: psycopg.Error) -> KiwiError:
@@ -123,18 +131,23 @@ def translate_error(error: psycopg.Error) -> KiwiError:
     message = error.diag.message_primary or " ".join(str(error).split())
     state = error.sqlstate or ""
     if not state and isinstance(error, psycopg.OperationalError):
-        is_denied = any(text in message for text in _ACCESS_DENIED_MESSAGES)
-        state = ACCESS_DENIED if is_denied else NO_CONNECTION
+        known = {TOO_MANY_CONNECTIONS: _FULL_MESSAGES, ACCESS_DENIED: _ACCESS_DENIED_MESSAGES}
+        is_one = (state for state, texts in known.items() if any(text in message for text in texts))
+        state = next(is_one, NO_CONNECTION)
     return from_state(state, message, error.diag.message_hint or "", DIRECT)
 
 
-def from_state(state: str, message: str, hint: str, hints: Hints) -> KiwiError:
+def from_state(state: str, message: str, hint: str, hints: Hints, details: str = "") -> KiwiError:
     """Return Kiwi's error for a SQLSTATE or one of PostgREST's codes; `state` is empty where there is none.
 
-    `message` and `hint` are the registry's own. `hints` are those of the transport, for errors that have none.
+    `message`, `hint` and `details` are the registry's own. `hints` are those of the transport, for errors that have
+    none.
     """
     if state in _KIWI_STATES:
         return _KIWI_STATES[state](message, hint=hint)
+    if state == "KW019":
+        seconds = min(max(int(details), 1), 60) if re.fullmatch("[0-9]{1,9}", details) else 60
+        return RefusedTooOften(message, hint=hint, state=state, retry_after=seconds)
     if state.startswith("KW"):
         return RegistryRefused(message, hint=hint, state=state)
     _, kind, transient, text, advice = next(meaning for meaning in _MEANINGS if state.startswith(meaning[0]))

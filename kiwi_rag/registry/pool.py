@@ -7,20 +7,30 @@ must know at once, to go on with the other tiers, so this pool connects in the c
 from __future__ import annotations
 
 import asyncio
+import bisect
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
-from kiwi_rag.registry.calls import Caller, characters, check_size, checked_url, translate_errors
+from kiwi_rag.errors import RegistryBusy, RegistryUnreachable
+from kiwi_rag.registry.calls import DIRECT, Caller, characters, check_size, checked_url, translate_errors
+from kiwi_rag.retry import CallLimit, current_limit
 
 if TYPE_CHECKING:
     import psycopg
 
 _STATEMENT_MILLISECONDS = 60_000
 _COLLECT_SECONDS = 0.1
+BUSY_SECONDS = 10.0
+"""How long a call waits for a connection, unless its caller gives it up after another time."""
+_IDLE_SECONDS = 30.0
+"""After how long without a call the connections are closed."""
+_REFUSED_SECONDS, _LONGEST_PAUSE = 0.2, 2.0
+"""After how long a connection is tried again for which the server had no room: the first one, and at most."""
 _TRUSTED_SECONDS = 0.1
 """A connection that was used so recently is taken to work still: a search makes a dozen calls in a row."""
 # A peer that vanished is noticed after a minute, also by a connection that only listens. Keepalives detect it on an
@@ -92,6 +102,50 @@ def _adapted(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+class _Places:
+    """So many places; of the calls that wait for one the next is that whose caller began first.
+
+    So of many searches at once the first come to their end, and not all of them run out of time.
+    """
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self.all_taken = self.reason = f"the registry is busy: all {free} connections of this process are in use"
+        self._waiting: list[tuple[float, asyncio.Future[None]]] = []  # by the time when their callers began
+
+    async def take(self, limit: CallLimit) -> None:
+        """Wait for a place; raise `RegistryBusy` when the call's time is over before."""
+        if self._free:
+            self._free -= 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        bisect.insort(self._waiting, (limit.begun, place), key=itemgetter(0))
+        limit.reasons.append(self.error)
+        try:
+            async with asyncio.timeout(limit.until - monotonic()):
+                await place
+            limit.reasons.remove(self.error)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if place.done() and not place.cancelled():  # it was given back at the moment of the cancellation
+                self.give_back()
+            if isinstance(error, TimeoutError):
+                raise self.error() from error
+            raise
+
+    def error(self) -> RegistryBusy:
+        """Return why there is no place, or none for which the server has a connection."""
+        return RegistryBusy(self.reason, hint=DIRECT["busy"])
+
+    def give_back(self) -> None:
+        """Give a place to the next call that still waits, or keep it."""
+        while self._waiting:
+            place = self._waiting.pop(0)[1]
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
+
+
 class Connections:
     """A few connections to one database, for one event loop.
 
@@ -101,15 +155,17 @@ class Connections:
         ``postgresql://…``, or a blocking function that returns it (it may have to start a server); called once,
         in a worker thread, when the first connection is needed.
     limit
-        How many connections may be open at once; further users wait.
+        How many connections may be open at once; further calls wait.
     """
 
     def __init__(self, url: str | Callable[[], str], *, limit: int = 8) -> None:
         self._source = url
         self._url = ""
         self._idle: list[tuple[psycopg.AsyncConnection[Any], float]] = []  # with the time when it was released
-        self._slots = asyncio.Semaphore(limit)
+        self._places = _Places(limit)
+        self._refused = 0  # connections in a row for which the server has no room
         self._closed = False
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._resolving = asyncio.Lock()  # `url` may start a server: only one task may do that
 
     @asynccontextmanager
@@ -120,17 +176,18 @@ class Connections:
 
         Raises
         ------
+        RegistryBusy
+            When no connection gets free within `BUSY_SECONDS`.
         RegistryError
             For psycopg's errors, also for those inside the block.
         """
-        async with self._slots:
-            with translate_errors():
-                connection = await self._acquire()
-                try:
-                    async with connection.transaction() if atomic else nullcontext():
-                        yield SqlCaller(connection)
-                finally:
-                    await self._release(connection)
+        with translate_errors():
+            connection = await self._wait_for_connection()
+            try:
+                async with connection.transaction() if atomic else nullcontext():
+                    yield SqlCaller(connection)
+            finally:
+                await self._release(connection)
 
     async def url(self) -> str:
         """Return the database's URL; the first call may have to start its server."""
@@ -140,11 +197,15 @@ class Connections:
                 self._url = checked_url(source if isinstance(source, str) else await asyncio.to_thread(source))
         return self._url
 
+    def _close_idle(self) -> None:
+        """Close the idle connections, so that they take no place from other processes."""
+        while self._idle:
+            self._idle.pop()[0].pgconn.finish()
+
     async def close(self) -> None:
         """Close the idle connections; those in use, and later ones, are closed when they are released."""
         self._closed = True
-        while self._idle:
-            await self._idle.pop()[0].close()
+        self._close_idle()
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[Callable[[float], Awaitable[bool]]]:
@@ -172,6 +233,27 @@ class Connections:
 
                 yield wait
 
+    async def _wait_for_connection(self) -> psycopg.AsyncConnection[Any]:
+        """Return a connection, once there is a place for it here and on the server.
+
+        The place of a connection that the server refused stays empty for a while. Until then calls take turns with the
+        connections that there are.
+        """
+        limit = current_limit(BUSY_SECONDS)
+        while True:
+            await self._places.take(limit)
+            try:
+                with translate_errors():
+                    return await self._acquire()
+            except RegistryBusy as error:
+                limit.reasons.append(self._places.error)
+                self._places.reason, self._refused = error.message, self._refused + 1
+                pause = min(_REFUSED_SECONDS * self._refused, _LONGEST_PAUSE)
+                asyncio.get_running_loop().call_later(pause, self._places.give_back)
+            except BaseException:
+                self._places.give_back()
+                raise
+
     async def _acquire(self) -> psycopg.AsyncConnection[Any]:
         import psycopg
 
@@ -189,10 +271,13 @@ class Connections:
         import psycopg
 
         try:
-            connection = await psycopg.AsyncConnection.connect(await self.url(), **OPTIONS)
-        except psycopg.OperationalError:
-            self._url = ""  # at the next attempt `url()` starts an embedded server again, which may get another socket
+            with translate_errors():
+                connection = await psycopg.AsyncConnection.connect(await self.url(), **OPTIONS)
+        except RegistryUnreachable as error:
+            if not isinstance(error, RegistryBusy):
+                self._url = ""  # at the next attempt `url()` starts an embedded server again, maybe at another socket
             raise
+        self._places.reason, self._refused = self._places.all_taken, 0
         async with _closed_on_failure(connection):
             # Not as a start-up option: the connection poolers of hosted servers refuse those.
             await connection.execute(f"set statement_timeout = {_STATEMENT_MILLISECONDS:d}")
@@ -201,9 +286,13 @@ class Connections:
     async def _release(self, connection: psycopg.AsyncConnection[Any]) -> None:
         from psycopg.pq import TransactionStatus
 
+        self._places.give_back()
         # Anything but IDLE: the task was cancelled in the middle of a statement, or the connection is broken.
         if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
             self._idle.append((connection, monotonic()))
+            if self._idle_timer:
+                self._idle_timer.cancel()
+            self._idle_timer = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._close_idle)
             return
         if connection.broken:  # the others may be, and an embedded server may have to be started again
             self._idle, self._url = [(idle, -math.inf) for idle, _ in self._idle], ""

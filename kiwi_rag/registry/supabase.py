@@ -109,7 +109,7 @@ class SupabaseApi:
             return await request.execute()
         except APIError as error:  # as a cause it would quote the whole answer
             message, hint = self._quote(error.message or ""), self._quote(error.hint or "")
-            raise from_state(error.code or "", message, hint, _API) from None
+            raise from_state(error.code or "", message, hint, _API, error.details or "") from None
         except httpx.TimeoutException as error:
             message = "the registry took too long to answer"
             raise RegistryUnreachable(message, hint=_API["unreachable"], transient=True) from error

@@ -29,6 +29,7 @@ from kiwi_rag.model import (
     Vector,
 )
 from kiwi_rag.model.search import TierState
+from kiwi_rag.retry import CallLimit
 from kiwi_rag.search import corrections
 from kiwi_rag.search.ranking import RankedHit
 from kiwi_rag.search.verify import check_candidates, check_statistics
@@ -75,6 +76,7 @@ class TierQuery:
     refused: set[Key] = field(default_factory=set)
     unverified: set[Key] = field(default_factory=set)
     fetch_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(FETCHED_AT_ONCE), repr=False)
+    _begun: float = field(default_factory=time.monotonic, init=False, repr=False)
     _running: int = field(default=0, init=False, repr=False)
     _since: float = field(default=0.0, init=False, repr=False)
 
@@ -135,13 +137,15 @@ class TierQuery:
         return TierOutcome(*about, rows, plan, error, seconds, self.statistics)
 
     async def _limited(self, step: Step, call: Coroutine[Any, Any, _T]) -> _T:
-        task = asyncio.ensure_future(call)
+        seconds = self._left()
+        limit = CallLimit(self._begun, time.monotonic() + seconds)
+        task = limit.start(call)
         try:
             with span("kiwi.store", tier=self.tier.name, step=step) as set_attributes, self._clock(step):
-                await asyncio.wait({task}, timeout=self._left())
+                await asyncio.wait({task}, timeout=seconds)
                 if not task.done():
                     await _stop(task)
-                    raise TimeoutError
+                    raise limit.error()
                 if isinstance(result := task.result(), Candidates):  # nothing that quotes the query or its results
                     set_attributes(plan=result.plan, rows=len(result.items))
                 return result

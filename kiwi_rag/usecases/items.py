@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kiwi_rag import ingest, render
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, StoreError, UsageError, Yanked
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, StoreError, UsageError, Withheld, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
 from kiwi_rag.model import Admission, Filters, Finding, ItemRef, ItemState, StoredItem, VersionConflict, sha256_hex
 from kiwi_rag.registry.calls import time_limit
@@ -129,7 +129,18 @@ async def _find_in(tier: Collection, address: Address, trust: TrustPolicy) -> Ve
     if check:
         for ref in address.refs():
             await check.check_missing(ref)
+            await _check_named(tier, ref)
     return None
+
+
+async def _check_named(tier: Collection, ref: ItemRef) -> None:
+    """Raise `Withheld` if a registry names an item that it does not serve."""
+    if not (tier.monitor and (named := await tier.monitor.find_named(ref))):
+        return
+    if await _get(tier, ref):  # published since the first request
+        raise Refused(f"{ref} was published a moment ago", hint="run the command again")
+    message = f"{ref} is withheld: the registry {named}, and does not return it"
+    raise Withheld(message, hint="ask the registry's operator why; what it lists: kiwi list --source registry")
 
 
 async def _get(tier: Collection, ref: ItemRef) -> StoredItem | None:

@@ -9,7 +9,7 @@ comment on table kiwi_private.collections is 'Named sets that are searched with 
 comment on table kiwi_private.index_queue is 'What indexers lock while they work, and what went wrong before.';
 comment on table kiwi_private.vector_indexes is 'How each model''s vectors are searched, as kiwi registry tune measured it.';
 comment on table kiwi_private.removed_documents is 'When documents that are gone were signed, so that nothing older takes their place.';
-comment on table kiwi_private.refusals is 'How often a caller was refused within a minute.';
+comment on table kiwi_private.refusals is 'How often a caller was refused within a minute, and how many further calls were refused unread.';
 do $$
 declare
     place text;

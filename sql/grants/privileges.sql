@@ -64,8 +64,8 @@ grant execute on function public.yank_item, kiwi.yank_item to authenticated, ser
 -- Administration.
 grant execute on function
     public.enrol_signer, kiwi.enrol_signer, public.retire_signer,
-    public.revoke_signer, kiwi.set_signer_status, public.set_audience, kiwi.set_audience, public.verify_audit,
-    kiwi.verify_audit
+    public.revoke_signer, kiwi.set_signer_status, public.set_audience, kiwi.set_audience, public.set_refusal_limit,
+    kiwi.set_refusal_limit, public.verify_audit, kiwi.verify_audit
     to kiwi_admin;
 grant execute on function public.audit_records to kiwi_admin, service_role;
 

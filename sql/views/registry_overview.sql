@@ -7,7 +7,10 @@ select
     (i.status -> 'queue' ->> 'refused')::bigint as refused_by_the_indexer,
     s.status ->> 'active_model' as model,
     (s.status ->> 'signers')::bigint as active_signers,
-    (select count(*) from kiwi.audit as a where a.event = 'refused' and a.at > now() - interval '1 day') as refused_today,
+    (
+        select coalesce(sum(coalesce((a.details ->> 'count')::bigint, 1)), 0)::bigint
+        from kiwi.audit as a where a.event = 'refused' and a.at > now() - interval '1 day'
+    ) as refused_today,
     (select max(a.at) from kiwi.audit as a where a.event = 'publish') as last_published_at,
     s.status ->> 'audit_head' as audit_head,
     s.status ->> 'revision' as revision,

@@ -151,7 +151,8 @@ def kiwi(tmp_path: Path):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands inside this process try again at once what failed."""
-    monkeypatch.setattr(retry, "asyncio", SimpleNamespace(sleep=lambda _: asyncio.sleep(0)))
+    patient = SimpleNamespace(sleep=lambda _: asyncio.sleep(0), get_running_loop=asyncio.get_running_loop)
+    monkeypatch.setattr(retry, "asyncio", patient)
     monkeypatch.setattr(endpoint, "random", SimpleNamespace(uniform=lambda *_: 0.0))
 
 

@@ -93,8 +93,11 @@ def test_no_free_connection_is_told_and_waited_for(registry: Kiwi):
         while True:
             taken.append(psycopg.connect(state_of(registry).uri))
     assert len(taken) >= CONNECTIONS - 10
+    registry.extra["KIWI_DEADLINE"] = "1"
     search = registry.run("search", "which pump feeds the basin", "--source", "registry", expect=1)
+    assert "registry: error: the registry is busy: " in search.stderr
     assert "too many clients" in search.stderr
+    assert "no tier answered" in search.stderr
     assert "too many clients" in registry.run("publish", "--all", expect=None).stderr
     log, refusals = registry.home / ".ai/registry/log", "too many clients"
     before = log.read_text().count(refusals)

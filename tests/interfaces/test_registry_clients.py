@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
+from kiwi_rag.ingest import publication
 from kiwi_rag.usecases.status import PROBE_SECONDS
 from tests.interfaces.conftest import PATIENCE, Kiwi, note
+from tests.sql.test_refusal_limit import set_minute
 
 ADA, BOB = "ada@acme.example", "bob@acme.example"
 QUERY = ("search", "staging scale-down", "--source", "registry")
@@ -315,3 +320,48 @@ def test_searching_while_others_publish_cries_no_wolf(published: Kiwi):
         out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, (process.args, out, err)
     published.run(*QUERY)
+
+
+def silence(owner: psycopg.Connection, function: str) -> None:
+    """Let a function of the registry return no rows."""
+    (text,) = owner.execute("select pg_get_functiondef(%s::regproc)", [f"public.{function}"]).fetchone() or ("",)
+    head, body, _ = text.split("$function$")
+    owner.execute(f"{head}$function$ select * from ({body}) as s limit 0 $function$")
+
+
+def test_an_item_that_the_registry_names_and_does_not_serve_is_withheld(published: Kiwi, owner: psycopg.Connection):
+    other = published.at(published.home.parent / "elsewhere")
+    other.run("init")
+    for function, named in {
+        "get_item": "the registry lists its version 1.0.0",
+        "item_status": "of its publication",
+        "audit_records": "the registry lists it",
+    }.items():
+        silence(owner, function)
+        for command in ("get", "show"):
+            shown = other.run(command, "knowledge:acme/note@registry", expect=4)  # before: not found, exit code 1
+            assert "knowledge:acme/note is withheld: " in shown.stderr
+            assert named in shown.stderr
+    assert '"code": "withheld"' in other.run("--json", "get", "acme/note", expect=4).stderr
+    assert "withheld" in other.run("get", "acme/note@1.0.0", expect=4).stderr
+    assert "withheld" not in other.run("get", "acme/note@2.0.0", expect=1).stderr
+    assert "what it lists: kiwi list --source registry" in shown.stderr
+    assert "acme/note" in other.run("list", "--source", "registry").stdout
+    silence(owner, "list_items")
+    assert "no item acme/note" in other.run("get", "acme/note", expect=1).stderr
+
+
+def test_publish_says_that_it_waits_and_what_became_of_it(
+    published: Kiwi, owner: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(publication, "asyncio", SimpleNamespace(sleep=lambda _: asyncio.sleep(0)))
+    set_minute(owner, 0)
+    owner.execute("select public.set_refusal_limit(1)")
+    owner.execute("select public.publish_item('[]', '{}')")
+    path = published.write("knowledge/acme/other.md", note("1.0.0", "It wakes at eight."))
+    published.run("add", str(path))
+    told = published.run("publish", "--all", expect=4).stderr
+    assert re.search(r"over 1 calls of this login were refused within this minute; going on in \d+ s", told)
+    assert re.search(r"try again in \d+ seconds", told)
+    set_minute(owner, 1)
+    assert "published  knowledge:acme/other" in published.run("publish", "--all").stdout

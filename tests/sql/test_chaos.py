@@ -13,8 +13,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from kiwi_rag import retry
-from kiwi_rag.errors import RegistryUnreachable
+from kiwi_rag.errors import RegistryBusy, RegistryUnreachable
 from kiwi_rag.model import Admission, Filters
+from kiwi_rag.registry import pool
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.registry.client import Receipt
 from kiwi_rag.registry.pool import Connections
@@ -172,16 +173,22 @@ async def test_what_will_not_pass_is_tried_once(url: str, wrong: dict[str, str])
         assert "user, password and database" in told.value.hint
 
 
-async def test_a_full_server_is_tried_again_and_named_in_the_hint(url: str, connection: psycopg.Connection) -> None:
+async def test_a_full_server_is_tried_again_and_named(
+    url: str, connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "BUSY_SECONDS", 0.5)
     name = connection.info.dbname
     connection.execute(f'alter database "{name}" connection limit 0')
-    connection.execute("create role plain_client login")
+    connection.execute("create role plain_client login in role anon")
     try:
         async with proxied(url) as (proxy, through):
             store = RegistryVectorStore(Connections(make_conninfo(through, user="plain_client")))
-            with pytest.raises(RegistryUnreachable, match="too many connections") as told:
+            with pytest.raises(RegistryBusy, match=r"the registry is busy: .*too many connections") as told:
                 await store.status()
-            assert proxy.connections == 2
-            assert "free connection" in told.value.hint
+            assert proxy.connections > 1
+            assert "try again in a moment" in told.value.hint
+            connection.execute(f'alter database "{name}" connection limit -1')
+            assert (await store.status()).items == 0
+            await store.close()
     finally:
         connection.execute("drop role plain_client")

@@ -135,23 +135,6 @@ async def test_a_refused_and_an_accepted_call_of_one_login_do_not_wait_for_each_
     assert connection.execute("select public.verify_audit()").fetchone() == (None,)
 
 
-async def test_the_record_of_unread_calls_does_not_take_the_audit_after_the_index(
-    lines: list[psycopg.AsyncConnection], connection: psycopg.Connection
-) -> None:
-    (first, second, holder), one, other = lines, admission("acme/x"), admission("acme/y")
-    await publish(first, other)
-    await publish_beside_its_draft(first, one)
-    connection.execute(UNREAD)
-    async with holder.transaction():
-        await holder.execute("select kiwi.lock_audit()")
-        earlier = asyncio.create_task(yank(first, other))
-        await waiting(holder, 1)
-        later = asyncio.create_task(publish(second, one))  # the draft goes: nothing to record but the unread calls
-        await waiting(holder, 2)
-    await asyncio.gather(earlier, later)
-    assert connection.execute(RECORDED).fetchall() == [(7,)]
-
-
 async def test_two_indexers_of_a_public_item_and_a_draft_of_one_digest(lines: list[psycopg.AsyncConnection]) -> None:
     (first, second, holder), one = lines, admission("acme/x")
     await publish_beside_its_draft(first, one)

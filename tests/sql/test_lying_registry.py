@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import pytest_asyncio
 
 from kiwi_rag.model import SearchReply
+from kiwi_rag.retry import current_limit
+from kiwi_rag.search.tier_query import TierQuery
 from tests.registry_shelf import alter, registry, registry_tier
 from tests.search_tiers import BOB, Shelf, note
 from tests.sql.databases import database, name_of
@@ -232,3 +235,42 @@ async def test_a_line_that_goes_silent_or_dead(shelf: Shelf, url: str, tmp_path:
         assert told(reply) == alone
         proxy.silent, proxy.cut_before = False, lambda number, sent, data: False
         assert len((await shelf.search(QUERY)).hits) == 10
+
+
+async def test_a_registry_without_a_free_connection_says_so_in_time(shelf: Shelf) -> None:
+    alone = await without(shelf)
+    transport = shelf.tiers["registry"].store.transport
+    async with AsyncExitStack() as held:
+        for _ in range(8):
+            await held.enter_async_context(transport.session())
+        async with asyncio.timeout(GIVEN_UP):
+            reply = await shelf.search(QUERY, deadline=0.3)
+    outcome = reply.tiers[-1]
+    assert (outcome.state, (outcome.error or {})["code"]) == ("error", "registry-busy")
+    assert "all 8 connections of this process are in use" in str((outcome.error or {})["message"])
+    assert told(reply) == alone
+
+
+async def test_a_hundred_searches_at_once(shelf: Shelf) -> None:
+    replies = await asyncio.gather(*(shelf.search(f"{QUERY} {number}", deadline=60.0) for number in range(100)))
+    assert [reply.complete for reply in replies] == [True] * 100
+    assert {len(reply.hits) for reply in replies} == {10}
+
+
+async def test_a_hundred_searches_without_the_time_for_all_end_well_or_say_why(shelf: Shelf, url: str) -> None:
+    alter(url, FAULTS["sleeps"].replace("60", "0.1"))  # over 8 connections a hundred of them take more than a second
+    replies = await asyncio.gather(*(shelf.search(f"{QUERY} {number}", deadline=0.7) for number in range(100)))
+    assert not all(reply.complete for reply in replies)
+    for reply in replies:
+        assert len(reply.hits) == 10 if reply.complete else reply.tiers[-1].state in ("timeout", "error")
+        assert reply.complete or (reply.tiers[-1].error or {})["message"]
+
+
+async def test_every_call_of_a_search_counts_from_its_beginning(shelf: Shelf) -> None:
+    async def begun() -> float:
+        return current_limit(1.0).begun
+
+    tier_query = TierQuery(shelf.tiers["registry"], 5.0)
+    first = await tier_query.guard("statistics", begun())
+    await asyncio.sleep(0.01)
+    assert await tier_query.guard("candidates", begun()) == first

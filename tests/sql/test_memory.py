@@ -11,7 +11,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from kiwi_rag.errors import ChainForked, ChainShortened, RolledBack, VersionChanged, WrongKey, Yanked, YankUndone
+from kiwi_rag.errors import (
+    ChainForked,
+    ChainShortened,
+    RolledBack,
+    VersionChanged,
+    Withheld,
+    WrongKey,
+    Yanked,
+    YankUndone,
+)
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.monitor.monitor import RegistryMonitor
 from kiwi_rag.monitor.pinned_state import PinnedState, RegistryIdentity, pinned_state_path
@@ -250,7 +259,7 @@ async def test_what_is_missing_is_explained_or_held_against_the_registry(
         "delete from kiwi_private.index_queue",
         "delete from kiwi.statements",
     )
-    with pytest.raises(RolledBack, match="does not have it now"):
+    with pytest.raises(Withheld, match="does not have it now"):
         await (await watch.check()).check_missing(X)
 
 

@@ -55,6 +55,31 @@ def test_a_changed_function_is_noticed_and_mended() -> None:
         assert dump(url) == first
 
 
+def test_what_was_counted_by_caller_alone_gets_its_record(url_of_0100: str) -> None:
+    assert migrate.bring_up_to_date(url_of_0100)
+    with psycopg.connect(url_of_0100, autocommit=True) as connection:
+        for _ in range(2):
+            connection.execute("select public.publish_item('[]', '{}')")
+        found = connection.execute(
+            "select details ->> 'by', details ->> 'count' from kiwi.audit where details ? 'count'"
+        )
+        assert found.fetchall() == [("eve", "7")]
+        assert connection.execute("select caller, refused from kiwi_private.refusals").fetchall() == [("postgres", 2)]
+
+
+@pytest.fixture
+def url_of_0100() -> Iterator[str]:
+    """A registry as revision 0100 left it, with calls that were refused unread."""
+    with database(like=template()) as url:
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "alter table kiwi_private.refusals drop constraint refusals_pkey, add primary key (caller)"
+            )
+            connection.execute("update kiwi.alembic_version set version_num = '0100'")
+            connection.execute("insert into kiwi_private.refusals values ('eve', '2026-01-01T12:00Z', 60, 7)")
+        yield url
+
+
 def test_two_migrators_at_once_both_succeed() -> None:
     with database() as url, ThreadPoolExecutor(2) as threads:
         assert list(threads.map(_migrate, [url] * 2)) == [True] * 2

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from kiwi_rag.collection import RANKS, Collection
-from kiwi_rag.errors import EmbeddingError
+from kiwi_rag.errors import EmbeddingError, RefusedTooOften
 from kiwi_rag.formats.source import ItemCandidate
-from kiwi_rag.ingest import IngestContext
+from kiwi_rag.ingest import IngestContext, publication
 from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, PublishRun
+from kiwi_rag.signing import keys
+from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from kiwi_rag.usecases import sign
+from tests.sql.databases import ADA
 from tests.sql.shelves import SmallModel, candidate, index, refs, tier, writer
+from tests.sql.test_refusal_limit import set_minute
 
 if TYPE_CHECKING:
     from kiwi_rag.model import Vector
@@ -32,12 +40,16 @@ class Choking(SmallModel):
 
 
 async def published(
-    to: Collection[RegistryVectorStore], root: Path, *candidates: ItemCandidate, by: IngestContext | None = None
+    to: Collection[RegistryVectorStore],
+    root: Path,
+    *candidates: ItemCandidate,
+    by: IngestContext | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> list[Outcome]:
     """Write signed items as files, publish them, and return the outcomes."""
     sources = [sign.place_item(root, one.envelope, one.files) for one in candidates]
     place = Collection("project", RANKS["project"], to.store, to.policy, to.trust, to.audience, to.audit, root)
-    run = PublishRun(place, to, by or writer())
+    run = PublishRun(place, to, by or writer(), report=report)
     return [outcome async for outcome in run.publish(sources)]
 
 
@@ -97,3 +109,60 @@ async def test_a_version_that_no_vectors_are_wanted_of_waits_for_none(url: str, 
         (again,) = await published(registry, tmp_path / ".ai", one)
         assert (again.receipt.already_published, again.waits) == (True, False)
         assert (await registry.store.status()).passages == 0
+
+
+@pytest.fixture
+def refusing(connection: psycopg.Connection) -> psycopg.Connection:
+    """A registry that reads two refused calls of a login within a minute, and took no key but that of `KEY`."""
+    connection.execute("select public.set_refusal_limit(2)")
+    set_minute(connection, 0)
+    return connection
+
+
+def some_refused() -> tuple[list[ItemCandidate], IngestContext]:
+    """Seven items of a signer that the registry does not know, three of one that it knows, and a gate for both."""
+    other = keys.generate("other")
+    many = [candidate(f"acme/n{n}", key=other) for n in range(7)] + [candidate(f"acme/x{n}") for n in range(3)]
+    return many, writer(ADA, Signer("other@acme", other.public_key))
+
+
+async def test_after_too_many_refusals_the_run_goes_on_in_the_next_minute(
+    url: str, tmp_path: Path, refusing: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes, notices = itertools.count(1), list[str]()
+
+    async def pause(seconds: float) -> None:
+        assert 1 <= seconds <= 60
+        set_minute(refusing, next(minutes))
+
+    monkeypatch.setattr(publication, "asyncio", SimpleNamespace(sleep=pause))
+    many, by = some_refused()
+    async with tier(url, tmp_path) as registry:
+        registry = replace(registry, trust=lambda: by.gate.trust)
+        outcomes = await published(registry, tmp_path / ".ai", *many, by=by, report=notices.append)
+    refused, receipts = outcomes[:7], outcomes[7:]
+    assert [getattr(one.error, "state", one.error) for one in refused] == ["KW002"] * 7
+    assert all(isinstance(one, Published) for one in receipts)
+    assert notices
+    assert re.fullmatch(r"over 2 calls of this login were refused within this minute; going on in \d+ s", notices[0])
+
+
+@pytest.mark.parametrize("patient", [True, False])
+async def test_a_run_waits_a_few_minutes_and_not_for_ever(
+    url: str, tmp_path: Path, refusing: psycopg.Connection, monkeypatch: pytest.MonkeyPatch, patient: bool
+) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:  # in each minute somebody else uses up what may be refused
+        pauses.append(seconds)
+
+    monkeypatch.setattr(publication, "asyncio", SimpleNamespace(sleep=pause))
+    many, by = some_refused()
+    for _ in range(2):
+        refusing.execute("select public.publish_item('[]', '{}')")
+    async with tier(url, tmp_path) as registry:
+        report = [].append if patient else None
+        (outcome,) = await published(registry, tmp_path / ".ai", many[-1], by=by, report=report)
+    assert isinstance(outcome, NotPublished)
+    assert isinstance(outcome.error, RefusedTooOften)
+    assert len(pauses) == (3 if patient else 0)

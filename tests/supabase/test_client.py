@@ -15,6 +15,7 @@ from kiwi_rag.errors import (
     ConfigError,
     KiwiError,
     NotFound,
+    RefusedTooOften,
     RegistryError,
     RegistryOutdated,
     RegistryRefused,
@@ -30,6 +31,7 @@ from tests.conformance.items import FINGERPRINT, REGISTRY, admission, query, rec
 from tests.loopback import serving
 from tests.registry_calls import signers
 from tests.sql.databases import ADA
+from tests.sql.test_refusal_limit import set_minute
 from tests.supabase.postgrest import LEGACY_ANON, PUBLISHABLE, SECRET_KEY, PostgRest, project, token
 
 ALICE, BOB = "6b1f7c1e-0000-4000-8000-00000000000a", "6b1f7c1e-0000-4000-8000-00000000000b"
@@ -109,6 +111,21 @@ async def test_a_refusal_of_the_registry_arrives_whole_and_stays_in_the_audit(
     assert refused.value.state == "KW002"
     row = connection.execute("select details ->> 'code' from kiwi.audit where event = 'refused'").fetchone()
     assert row == ("KW002",)
+
+
+async def test_after_too_many_refusals_a_user_learns_when_to_try_again(
+    hosted: PostgRest, connection: psycopg.Connection
+) -> None:
+    connection.execute("select public.set_refusal_limit(1)")
+    set_minute(connection, 0)
+    stranger = admission("acme/deploy", key=keys.generate("eve"))
+    async with store_at(hosted.url, bearer=token()) as store:
+        with pytest.raises(RegistryRefused, match="not enrolled"):
+            await store.publish(stranger)
+        with pytest.raises(RefusedTooOften, match="over 1 calls of this login were refused") as refused:
+            await store.publish(stranger)
+    assert 1 <= refused.value.retry_after <= 60
+    assert f"{refused.value.retry_after:g} seconds" in refused.value.hint
 
 
 async def test_a_private_item_is_its_owners_alone(hosted: PostgRest, connection: psycopg.Connection) -> None:

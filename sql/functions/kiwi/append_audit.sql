@@ -9,6 +9,7 @@ declare
 begin
     perform kiwi.check_isolation();
     perform kiwi.lock_audit();
+    perform kiwi.record_unread();
     select * into previous from kiwi.audit order by seq desc limit 1;
     fresh.seq := coalesce(previous.seq, 0) + 1;
     fresh.at := clock_timestamp();
@@ -16,8 +17,7 @@ begin
     fresh.ref := translate(ref, e'\n', ' ');
     fresh.digest := translate(digest, e'\n', ' ');
     fresh.key_id := translate(key_id, e'\n', ' ');
-    fresh.details := details
-        || case when event = 'private' then '{}' else jsonb_build_object('by', kiwi.caller_name()) end;
+    fresh.details := case when event = 'private' then '{}' else jsonb_build_object('by', kiwi.caller_name()) end || details;
     fresh.previous_hash := coalesce(previous.hash, repeat('0', 64));
     fresh.hash := kiwi.audit_hash(fresh);
     insert into kiwi.audit values (fresh.*);

@@ -4,7 +4,6 @@ create or replace function kiwi.is_refused_unread() returns boolean
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     update kiwi_private.refusals as r set unread = r.unread + 1
-    where r.caller = kiwi.caller_name() and r.minute = date_trunc('minute', clock_timestamp())
-        and r.refused >= coalesce((select s.value::integer from kiwi.settings as s where s.name = 'refusals_per_minute'), 60);
+    where r.caller = kiwi.caller_name() and r.minute = kiwi.this_minute() and r.refused >= kiwi.refusal_limit();
     return found;
 end $$;

@@ -2,10 +2,10 @@
 -- silent loses its transaction, so that no revocation waits for it.
 --
 -- Every function takes its locks in this one order, whatever it leaves out, so that no two wait for each other:
--- item or document (lock_item, lock_document), a collection's row to read, signer row, queue row, statement, audit
--- (append_audit), index, the rows of collections whose statistics change, and last the caller's row of refusals. A
--- transaction that changes several items through several calls must reckon with a deadlock, which Postgres ends by
--- refusing one of the two.
+-- the caller's row of refusals, item or document (lock_item, lock_document), a collection's row to read, signer row,
+-- queue row, statement, audit (append_audit), index, and the rows of collections whose statistics change. A transaction
+-- that changes several items through several calls must reckon with a deadlock, which Postgres ends by refusing one of
+-- the two.
 create or replace function kiwi.lock_index() returns void
     language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin

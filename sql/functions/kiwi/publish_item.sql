@@ -3,7 +3,6 @@
 create or replace function kiwi.publish_item(envelope jsonb, files jsonb, visibility text) returns jsonb
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    answer jsonb;
     state text;
     problem text;
     advice text;
@@ -12,9 +11,7 @@ begin
     if kiwi.is_refused_unread() then
         return kiwi.too_many_refusals();
     end if;
-    answer := kiwi.accept_item(envelope, files, visibility);
-    perform kiwi.record_unread();
-    return answer;
+    return kiwi.accept_item(envelope, files, visibility);
 exception when others then
     get stacked diagnostics state = returned_sqlstate, problem = message_text, advice = pg_exception_hint;
     if state not like 'KW%' then

@@ -2,7 +2,6 @@
 create or replace function kiwi.put_document(envelope jsonb, model_fingerprint text, passages jsonb) returns jsonb
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    answer jsonb;
     state text;
     problem text;
     advice text;
@@ -11,9 +10,7 @@ begin
     if kiwi.is_refused_unread() then
         return kiwi.too_many_refusals();
     end if;
-    answer := kiwi.accept_document(envelope, model_fingerprint, passages);
-    perform kiwi.record_unread();
-    return answer;
+    return kiwi.accept_document(envelope, model_fingerprint, passages);
 exception when others then
     get stacked diagnostics state = returned_sqlstate, problem = message_text, advice = pg_exception_hint;
     if state ~ '^2[23]' then -- what was handed in is of no use: a vector of other dimensions, a passage twice
