@@ -34,7 +34,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import ConfigError, NotFound, StoreBusy, UsageError
-from kiwi_rag.http.limits import with_deadline
 from kiwi_rag.local_service import COMMAND, SESSION, SIGN_IN
 from kiwi_rag.storage.atomic import acquire_lock, write_json
 
@@ -215,7 +214,7 @@ class AccessControl:
             await self.app(scope, receive, send)
             return
         answer = self._refusal(HTTPConnection(scope)) or self._login(HTTPConnection(scope), scope["method"])
-        await (answer or self.app)(scope, with_deadline(receive), _with_headers(send))
+        await (answer or self.app)(scope, receive, _with_headers(send))
 
     def _refusal(self, request: HTTPConnection) -> Response | None:
         """Return the answer to a request that is not allowed, None to one that is."""

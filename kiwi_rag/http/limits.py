@@ -2,64 +2,161 @@
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import Transport
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kiwi_rag.errors import UsageError
 
-HEAD_SECONDS = 10.0
-BODY_SECONDS = 30.0
-"""How long a client may take to send a body."""
 DRAIN_SECONDS = 10
-MAX_REQUESTS = 500
-"""Requests at the same time; more are answered with 503."""
+BODY_SECONDS = 30.0
+WAIT_SECONDS = {"head": 10.0, "body": BODY_SECONDS, "reading": 30.0, "next request": 75.0}
+"""How long a client may take: to send a head from its first byte on, to send a body, to read so much of an answer that
+more can be sent, and to begin its next request."""
+PORT_CONNECTIONS, SOCKET_CONNECTIONS = 500, 200
+"""Connections at the same time. Those of the Unix socket count apart, so that the ``kiwi`` command has its own."""
+CLIENT_CONNECTIONS = PORT_CONNECTIONS // 2
+"""Connections of the port that send the same token or cookie from the same address."""
+_RETRY = {"Retry-After": "1", "Connection": "close"}
 
 
 def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
     """Return the configuration of a server of `app`."""
-    limits: Any = {"limit_concurrency": MAX_REQUESTS, "h11_max_incomplete_event_size": 64 * 1024}
-    limits |= {"timeout_keep_alive": 75, "timeout_graceful_shutdown": DRAIN_SECONDS}
+    limits: Any = {"h11_max_incomplete_event_size": 64 * 1024, "timeout_graceful_shutdown": DRAIN_SECONDS}
+    limits |= {"timeout_keep_alive": WAIT_SECONDS["next request"]}
     # Kiwi's own logging is set up already.
     left_out: Any = {"ws": "none", "log_config": None, "access_log": False, "server_header": False}
     # h11 limits the size of a head, and strips optional white space around a header's value.
-    return uvicorn.Config(app, http=HeadTimeout, **limits, **left_out)
+    return uvicorn.Config(app, http=LimitedConnection, **limits, **left_out)
 
 
-class HeadTimeout(H11Protocol):
-    """Uvicorn's protocol with a time limit on the first head of a connection, which it does not have itself."""
+class StrictParser(h11.Connection):
+    """h11's parser; it refuses a request whose body another program may see end elsewhere (RFC 9112, section 6.1)."""
 
-    def connection_made(self, transport: Any) -> None:
-        """Start the time limit."""
+    def next_event(self) -> Any:
+        """Return the next event.
+
+        Raises
+        ------
+        h11.RemoteProtocolError
+            When the client sends something else than HTTP, or a Transfer-Encoding with a length or in HTTP/1.0.
+        """
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (b"content-length" in names or event.http_version < b"1.1"):
+                raise h11.RemoteProtocolError("the length of the body is ambiguous")
+        return event
+
+
+class LimitedConnection(H11Protocol):
+    """Uvicorn's protocol, with a limit on the connections and one on each wait for the client.
+
+    Uvicorn itself limits only the wait for the next request. A connection is either being answered or waits for its
+    client. When there are too many, the one that has waited for the longest time is closed.
+    """
+
+    _client: Any = None
+    _waits_for = ""
+    _waits_since = 0.0
+    _timer: Any = None
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Start to wait for the first head, if there is room."""
         super().connection_made(transport)
-        self.loop.call_later(HEAD_SECONDS, self._close_unless_requested)
+        self.conn = StrictParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 0)
+        self.is_local = (self.server or ("", 0))[1] is None
+        self.app = self._answer
+        others = [one for one in self._others() if one.is_local == self.is_local]
+        if not _has_room(others, SOCKET_CONNECTIONS if self.is_local else PORT_CONNECTIONS):
+            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n")
+            transport.close()
+        self._limit_wait("head")
 
-    def _close_unless_requested(self) -> None:
-        if getattr(self, "cycle", None) is None and not self.transport.is_closing():
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        """Parse what was received; what is no whole request is the begin of a head."""
+        super().data_received(data)
+        self._limit_wait("head")
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._limit_wait("next request")
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._limit_wait("reading")
+
+    def resume_writing(self) -> None:
+        """Go on with the answer."""
+        super().resume_writing()
+        self._limit_wait("next request")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        super().connection_lost(exc)
+        if self._timer:
+            self._timer.cancel()
+
+    @property
+    def waits_since(self) -> float:
+        """When the service began to wait for the client; 0 while it does not."""
+        return self._waits_since if self._waits_for else 0.0
+
+    def _limit_wait(self, between_requests: str) -> None:
+        """Let one timer run while the service waits for the client, and none while it works on an answer."""
+        waits_for = self._awaited(between_requests)
+        if waits_for == self._waits_for:
+            return
+        if self._timer:
+            self._timer.cancel()
+        self._waits_for, self._waits_since = waits_for, self.loop.time()
+        # `close` would wait until the client has read everything.
+        self._timer = waits_for and self.loop.call_later(WAIT_SECONDS[waits_for], self.transport.abort)
+
+    def _awaited(self, between_requests: str) -> str:
+        if self.flow.write_paused:
+            return "reading"
+        if self.cycle is None or self.cycle.response_complete:
+            return between_requests
+        # On the Unix socket a body is an agent's session.
+        return "body" if self.cycle.more_body and not self.is_local else ""
+
+    def _others(self) -> list[Any]:
+        every: Any = self.connections
+        return [one for one in every if one is not self and not one.transport.is_closing()]
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, unless too many of its client are being answered."""
+        sent = dict(scope["headers"])
+        self._client = (self.client or ("",))[0], sent.get(b"authorization"), sent.get(b"cookie")
+        same = [one for one in self._others() if one._client == self._client]
+        has_room = self.is_local or _has_room(same, CLIENT_CONNECTIONS)
+        app: Any = self.config.loaded_app if has_room else _TOO_MANY
+        await app(scope, receive, send)
 
 
-def with_deadline(receive: Receive) -> Receive:
-    """Return `receive` with a time limit on the body; a client that exceeds it counts as disconnected."""
-    deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
+def _has_room(others: Sequence[LimitedConnection], places: int) -> bool:
+    """Whether one more connection fits, if need be after closing the one whose client is waited for the longest."""
+    waiting = [one for one in others if one.waits_since]
+    if len(others) >= places and waiting:
+        min(waiting, key=lambda one: one.waits_since).transport.abort()
+    return len(others) < places or bool(waiting)
 
-    async def received() -> Message:
-        nonlocal deadline
-        try:
-            async with asyncio.timeout_at(deadline):
-                message = await receive()
-        except TimeoutError:
-            return {"type": "http.disconnect"}
-        if not message.get("more_body", False):
-            deadline = None  # after the body, only the disconnect is received
-        return message
 
-    return received
+_TOO_MANY = JSONResponse(
+    {"error": {"code": "busy", "message": "this client has too many requests at the same time", "hint": "try again"}},
+    429, _RETRY,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
