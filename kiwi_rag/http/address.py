@@ -23,6 +23,7 @@ from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import UsageError
 from kiwi_rag.http.access import bearer_token
 from kiwi_rag.http.limits import uvicorn_config
+from kiwi_rag.http.sessions import AgentSessions
 from kiwi_rag.mcp.server import build
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ async def serve_http(  # noqa: PLR0913  # the options of the command
         When other machines can reach the address without a token, the token is too short, or listening fails.
     """
     _check_token(token, host)
-    app = build(context, offered).streamable_http_app(transport_security=security(host, names))
+    app = AgentSessions(build(context, offered), security(host, names))
     with listen(host, port) as listening:
         notify(f"serving {url_of(listening)}/mcp; Ctrl-C stops it")
         await uvicorn.Server(uvicorn_config(require_token(app, token))).serve(sockets=[listening])

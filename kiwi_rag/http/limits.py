@@ -9,7 +9,7 @@ from typing import Any
 
 import h11
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,7 +25,6 @@ PORT_CONNECTIONS, SOCKET_CONNECTIONS = 500, 200
 """Connections at the same time. Those of the Unix socket count apart, so that the ``kiwi`` command has its own."""
 CLIENT_CONNECTIONS = PORT_CONNECTIONS // 2
 """Connections of the port that send the same token or cookie from the same address."""
-_RETRY = {"Retry-After": "1", "Connection": "close"}
 
 
 def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
@@ -141,7 +140,7 @@ class LimitedConnection(H11Protocol):
         self._client = (self.client or ("",))[0], sent.get(b"authorization"), sent.get(b"cookie")
         same = [one for one in self._others() if one._client == self._client]
         has_room = self.is_local or _has_room(same, CLIENT_CONNECTIONS)
-        app: Any = self.config.loaded_app if has_room else _TOO_MANY
+        app: Any = self.config.loaded_app if has_room else busy(429, "this client has too many requests at a time")
         await app(scope, receive, send)
 
 
@@ -153,10 +152,10 @@ def _has_room(others: Sequence[LimitedConnection], places: int) -> bool:
     return len(others) < places or bool(waiting)
 
 
-_TOO_MANY = JSONResponse(
-    {"error": {"code": "busy", "message": "this client has too many requests at the same time", "hint": "try again"}},
-    429, _RETRY,
-)  # fmt: skip
+def busy(status: int, message: str) -> JSONResponse:
+    """Return the answer to a request for which there is no room now."""
+    error = {"code": "busy", "message": message, "hint": "send it again in a second"}
+    return JSONResponse({"error": error}, status, {"Retry-After": "1", "Connection": "close"})
 
 
 @dataclass(frozen=True)
@@ -175,11 +174,14 @@ async def read_body(request: Request, limit: int, what: str = "body") -> bytes:
     Raises
     ------
     UsageError
-        When it is longer than `limit` bytes; ``what`` is what the message calls it.
+        When it is longer than `limit` bytes or ends too early; ``what`` is what the message calls it.
     """
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limit:
-            raise UsageError(f"the {what} is over {limit >> 20} MB", hint="send less")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > limit:
+                raise UsageError(f"the {what} is over {limit >> 20} MB", hint="send less")
+    except ClientDisconnect:
+        raise UsageError(f"the {what} ended too early", hint="send it again") from None
     return bytes(body)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from kiwi_rag.http.sessions import MAX_OF_CALLER
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.mcp_server import StrictClient, post, serving
 
@@ -44,6 +45,14 @@ def test_what_is_no_message_is_a_protocol_error(url: str) -> None:
     status, _, _ = post(url, b'{"x":"' + b"x" * 5_000_000 + b'"}')
     assert status == 413
     assert post(url, INITIALIZE)[0] == 200
+
+
+def test_a_client_that_initializes_again_and_again_ends_its_oldest_sessions(acme: Kiwi) -> None:
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    with serving(acme) as url:
+        begun = [post(url, INITIALIZE)[1]["mcp-session-id"] for _ in range(MAX_OF_CALLER + 1)]
+        assert post(url, listing, Mcp_Session_Id=begun[0])[0] == 404
+        assert {post(url, listing, Mcp_Session_Id=one)[0] for one in begun[1:]} == {200}
 
 
 def test_beyond_this_machine_only_with_a_token(acme: Kiwi) -> None:
