@@ -43,6 +43,7 @@ LOGIN_SECONDS = 120.0
 SESSION_SECONDS = 30 * 24 * 3600.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _SIGN_IN_PAGE = Path(__file__).with_name("sign_in.html").read_text(encoding="utf-8")
+FORWARD_PAGE = '<!doctype html><meta http-equiv="refresh" content="0;url={0}"><a href="{0}">Open Kiwi</a>\n'
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -256,7 +257,10 @@ class AccessControl:
         if cookie is None:
             message = "The address was used already, or is older than two minutes: run kiwi ui again\n"
             return PlainTextResponse(message, 403)
-        answer = RedirectResponse("/", 303, {"Referrer-Policy": "no-referrer"})  # the address holds the token
+        headers = {"Referrer-Policy": "no-referrer"}  # the address holds the token
+        answer: Response = RedirectResponse("/", 303, headers)
+        if request.headers.get("sec-fetch-site") == "cross-site":  # a browser redirects the file's page without cookie
+            answer = HTMLResponse(FORWARD_PAGE.format("/"), headers=headers)
         answer.set_cookie(COOKIE, cookie, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict")
         return answer
 
