@@ -23,6 +23,8 @@ WAIT_SECONDS = {"head": 10.0, "body": BODY_SECONDS, "reading": 30.0, "next reque
 more can be sent, and to begin its next request."""
 PORT_CONNECTIONS, SOCKET_CONNECTIONS = 500, 200
 """Connections at the same time. Those of the Unix socket count apart, so that the ``kiwi`` command has its own."""
+SPARE_CONNECTIONS = 100
+"""Further ones that may send a request, to be told that there is no room."""
 CLIENT_CONNECTIONS = PORT_CONNECTIONS // 2
 """Connections of the port that send the same token or cookie from the same address."""
 
@@ -65,8 +67,9 @@ class LimitedConnection(H11Protocol):
 
     _client: Any = None
     _waits_for = ""
-    _waits_since = 0.0
     _timer: Any = None
+    waits_since = 0.0
+    """When the service began to wait for the client, by the loop's clock; 0 while it does not."""
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Start to wait for the first head, if there is room."""
@@ -74,8 +77,8 @@ class LimitedConnection(H11Protocol):
         self.conn = StrictParser(h11.SERVER, self.config.h11_max_incomplete_event_size or 0)
         self.is_local = (self.server or ("", 0))[1] is None
         self.app = self._answer
-        others = [one for one in self._others() if one.is_local == self.is_local]
-        if not _has_room(others, SOCKET_CONNECTIONS if self.is_local else PORT_CONNECTIONS):
+        self._places = SOCKET_CONNECTIONS if self.is_local else PORT_CONNECTIONS
+        if not _has_room(self._others(), self._places + SPARE_CONNECTIONS):
             transport.write(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n")
             transport.close()
         self._limit_wait("head")
@@ -106,11 +109,6 @@ class LimitedConnection(H11Protocol):
         if self._timer:
             self._timer.cancel()
 
-    @property
-    def waits_since(self) -> float:
-        """When the service began to wait for the client; 0 while it does not."""
-        return self._waits_since if self._waits_for else 0.0
-
     def _limit_wait(self, between_requests: str) -> None:
         """Let one timer run while the service waits for the client, and none while it works on an answer."""
         waits_for = self._awaited(between_requests)
@@ -118,7 +116,7 @@ class LimitedConnection(H11Protocol):
             return
         if self._timer:
             self._timer.cancel()
-        self._waits_for, self._waits_since = waits_for, self.loop.time()
+        self._waits_for, self.waits_since = waits_for, self.loop.time() if waits_for else 0.0
         # `close` would wait until the client has read everything.
         self._timer = waits_for and self.loop.call_later(WAIT_SECONDS[waits_for], self.transport.abort)
 
@@ -132,15 +130,17 @@ class LimitedConnection(H11Protocol):
 
     def _others(self) -> list[Any]:
         every: Any = self.connections
-        return [one for one in every if one is not self and not one.transport.is_closing()]
+        others = (one for one in every if one is not self and one.is_local == self.is_local)
+        return [one for one in others if not one.transport.is_closing()]
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, unless too many of its client are being answered."""
-        sent = dict(scope["headers"])
+        """Answer a request, unless too many others are being answered, of all clients or of its own."""
+        sent, others, app = dict(scope["headers"]), self._others(), self.config.loaded_app
         self._client = (self.client or ("",))[0], sent.get(b"authorization"), sent.get(b"cookie")
-        same = [one for one in self._others() if one._client == self._client]
-        has_room = self.is_local or _has_room(same, CLIENT_CONNECTIONS)
-        app: Any = self.config.loaded_app if has_room else busy(429, "this client has too many requests at a time")
+        if not _has_room(others, self._places):
+            app = busy(503, "too many requests at the same time")
+        elif not self.is_local and not _has_room([x for x in others if x._client == self._client], CLIENT_CONNECTIONS):
+            app = busy(429, "too many requests of this client at the same time")
         await app(scope, receive, send)
 
 

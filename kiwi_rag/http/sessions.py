@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +23,10 @@ MAX_OF_CALLER = MAX_SESSIONS // 2
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """A session and its requests that are not answered yet; it has an id from its first answer to its end."""
+    """A session, and how many of its requests are not answered yet."""
 
+    id: str
     caller: str
-    id: str = ""
     requests: int = 0
 
 
@@ -47,47 +46,56 @@ class AgentSessions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(raw=scope.get("headers", []))
         given, version = headers.get(MCP_SESSION_ID_HEADER), headers.get(MCP_PROTOCOL_VERSION_HEADER)
-        found = next((one for one in self._sessions if one.id == given), None) if given else _Session(_caller(scope))
-        if found is None or scope["type"] != "http" or version not in (None, *HANDSHAKE_PROTOCOL_VERSIONS):
+        found = next((one for one in self._sessions if one.id == given), None)
+        crowd, surplus = self._crowd(_caller(scope))
+        if found:
+            await self._continue(found, scope, receive, send)
+        elif given or scope["type"] != "http" or version not in (None, *HANDSHAKE_PROTOCOL_VERSIONS):
             await self.app(scope, receive, send)
-        elif given or await self._make_room(found.caller, scope):
-            await self._serve(found, scope, receive, send)
-        else:
+        elif surplus > 0 and all(one.requests for one in crowd):
             await busy(503, "all sessions are in use")(scope, receive, send)
+        else:
+            await self._begin(scope, receive, send)
 
-    async def _serve(self, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                if message["status"] == 404 or scope["method"] == "DELETE":
-                    session.id = ""
-                elif message["status"] < 400:
-                    session.id = Headers(raw=message["headers"]).get(MCP_SESSION_ID_HEADER, session.id)
+            begun = Headers(raw=message.get("headers", [])).get(MCP_SESSION_ID_HEADER)
+            if begun and message["status"] < 400:
+                await self._add(_Session(begun, _caller(scope)), scope)
             await send(message)
 
-        self._sessions = [*self._without(session), session]
+        await self.app(scope, receive, sent)
+
+    async def _continue(self, session: _Session, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if scope["method"] == "DELETE" or message.get("status") == 404:
+                self._sessions = [one for one in self._sessions if one is not session]
+            await send(message)
+
+        self._sessions.remove(session)
+        self._sessions.append(session)
         session.requests += 1
         try:
             await self.app(scope, receive, sent)
         finally:
             session.requests -= 1
-            if not session.id:
-                self._sessions = self._without(session)
 
-    async def _make_room(self, caller: str, scope: Scope) -> bool:
-        """End a session if there are too many; return whether there is room."""
-        among: Sequence[_Session] = [one for one in self._sessions if one.caller == caller]
-        if len(among) < MAX_OF_CALLER:
-            among = self._sessions if len(self._sessions) >= MAX_SESSIONS else ()
-        oldest = next((one for one in among if not one.requests), None)
-        if oldest:
-            self._sessions = self._without(oldest)
-            kept = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
-            headers = [*kept, (MCP_SESSION_ID_HEADER.encode(), oldest.id.encode())]
+    def _crowd(self, caller: str) -> tuple[list[_Session], int]:
+        """Return the sessions among which one more has to find room, and how many of them must end for it."""
+        own = [one for one in self._sessions if one.caller == caller]
+        if len(own) >= MAX_OF_CALLER:
+            return own, len(own) - MAX_OF_CALLER + 1
+        return self._sessions, len(self._sessions) - MAX_SESSIONS + 1
+
+    async def _add(self, session: _Session, scope: Scope) -> None:
+        """Keep a new session, and end as many idle ones as are too many, as their clients would."""
+        crowd, surplus = self._crowd(session.caller)
+        ended = [one for one in crowd if not one.requests][: max(surplus, 0)]
+        self._sessions = [one for one in self._sessions if one not in ended] + [session]
+        kept = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
+        for one in ended:
+            headers = [*kept, (MCP_SESSION_ID_HEADER.encode(), one.id.encode())]
             await self.app({**scope, "method": "DELETE", "headers": headers}, _no_body, _drop)
-        return bool(oldest) or not among
-
-    def _without(self, session: _Session) -> list[_Session]:
-        return [one for one in self._sessions if one is not session]
 
 
 def _caller(scope: Scope) -> str:

@@ -169,6 +169,25 @@ async def test_many_at_once_are_no_more_than_one_after_another() -> None:
         assert agents.open_in_sdk == len(agents.app._sessions) <= 3
 
 
+async def test_bodies_that_do_not_end_begin_no_session() -> None:
+    async with serving() as agents:
+        caller, rest, begun = agents.caller("one"), asyncio.Event(), []
+
+        async def slow() -> AsyncIterator[bytes]:
+            yield b"{"
+            begun.append(1)
+            await rest.wait()
+
+        headers = {**ACCEPT, "Content-Type": "application/json"}
+        sent = [asyncio.create_task(caller.http.post("/mcp", content=slow(), headers=headers)) for _ in range(5)]
+        while len(begun) < 5:
+            await asyncio.sleep(0.005)
+        assert await caller.open(await caller.begin()) == [True]
+        rest.set()
+        assert {answer.status_code for answer in await asyncio.gather(*sent)} == {400}
+        assert len(agents.app._sessions) == agents.open_in_sdk == 1
+
+
 async def test_requests_without_sessions_end_none() -> None:
     async with serving() as agents:
         caller = agents.caller("one")

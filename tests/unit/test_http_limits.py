@@ -124,6 +124,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         monkeypatch.setitem(limits.WAIT_SECONDS, name, PATIENCE * 2)
     monkeypatch.setattr(limits, "PORT_CONNECTIONS", 6)
     monkeypatch.setattr(limits, "CLIENT_CONNECTIONS", 6)
+    monkeypatch.setattr(limits, "SPARE_CONNECTIONS", 2)
     monkeypatch.setattr(limits, "SOCKET_CONNECTIONS", 2)
     async with serving(tmp_path / "s") as server:
         yield server
@@ -188,13 +189,14 @@ async def test_clients_that_are_waited_for_leave_their_places_to_others(running:
         await running.connect(kept)
     for _ in range(3):
         assert await (await running.connect(WHOLE)).status() == 200
-    assert len(running.connections) <= limits.PORT_CONNECTIONS + 1
+    assert len(running.connections) <= limits.PORT_CONNECTIONS + limits.SPARE_CONNECTIONS + 1
 
 
 async def test_the_one_that_is_waited_for_the_longest_goes_first(running: Running) -> None:
     idle = await running.connect(WHOLE)
     assert await idle.status() == 200
     half = [await running.connect(HALF) for _ in range(5)]
+    await running.until(lambda: len(running.connections) == 6)
     assert await (await running.connect(WHOLE)).status() == 200
     assert await idle.seconds_open() < PATIENCE
     for line in half:
@@ -202,14 +204,18 @@ async def test_the_one_that_is_waited_for_the_longest_goes_first(running: Runnin
         assert await line.status() == 200
 
 
-async def test_places_of_the_port_are_not_those_of_the_socket(running: Running) -> None:
+async def test_places_of_the_port_are_not_those_of_the_socket(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All places are working: the port refuses one more, the ``kiwi`` command is answered."""
     for _ in range(6):
         await running.connect(WORK)
     await running.until(lambda: running.application.begun == 6)
-    refused = await running.connect(WHOLE)
-    head = await asyncio.wait_for(refused.reader.read(1000), PATIENCE)
-    assert head.startswith(b"HTTP/1.1 503") and b"Retry-After: 1" in head
+    for sent, spare in ((WHOLE, 2), (WHOLE, 2), (b"", 0)):  # the last one is refused before it asks
+        monkeypatch.setattr(limits, "SPARE_CONNECTIONS", spare)
+        refused = await running.connect(sent)
+        head = await asyncio.wait_for(refused.reader.read(1000), PATIENCE)
+        assert head.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in head.lower()
     assert await (await running.connect(WHOLE, local=True)).status() == 200
     for _ in range(2):
         await running.connect(WORK, local=True)
