@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Transport
 from collections.abc import Sequence
 from dataclasses import dataclass
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 import h11
@@ -109,6 +110,13 @@ class LimitedConnection(H11Protocol):
         if self._timer:
             self._timer.cancel()
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing has arrived but what has been read; while the client has to read, nothing else is."""
+        with DefaultSelector() as selector:
+            selector.register(self.transport.get_extra_info("socket"), EVENT_READ)
+            return self.flow.write_paused or not selector.select(0)
+
     def _limit_wait(self, between_requests: str) -> None:
         """Let one timer run while the service waits for the client, and none while it works on an answer."""
         waits_for = self._awaited(between_requests)
@@ -146,10 +154,13 @@ class LimitedConnection(H11Protocol):
 
 def _has_room(others: Sequence[LimitedConnection], places: int) -> bool:
     """Whether one more connection fits, if need be after closing the one whose client is waited for the longest."""
-    waiting = [one for one in others if one.waits_since]
-    if len(others) >= places and waiting:
-        min(waiting, key=lambda one: one.waits_since).transport.abort()
-    return len(others) < places or bool(waiting)
+    if len(others) < places:
+        return True
+    waiting = sorted((one for one in others if one.waits_since), key=lambda one: one.waits_since)
+    longest = next((one for one in waiting if one.is_silent), None)
+    if longest:
+        longest.transport.abort()
+    return bool(longest)
 
 
 def busy(status: int, message: str) -> JSONResponse:
