@@ -26,6 +26,7 @@ from kiwi_rag.mcp.stdio import Lines, StdioStreams, run_until_signal, serve_line
 from kiwi_rag.mcp.toolsets import DEFAULT, IN_PROJECT, TOOLSETS, load, parse_names
 from kiwi_rag.retry import polls
 from kiwi_rag.services import Services
+from kiwi_rag.storage.atomic import atomic_write
 
 if TYPE_CHECKING:
     from kiwi_rag.http.access import TokenFile
@@ -39,16 +40,24 @@ Example: kiwi mcp                            serve one client over stdio
 _TOOLSETS_HELP = f"Of {', '.join(TOOLSETS)}; separated by commas. Default: {DEFAULT}, in a project {IN_PROJECT}."
 
 
+def _refuse_token(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise UsageError("other users can read a token on the command line", hint="set KIWI_MCP_TOKEN to it instead")
+
+
 @command(epilog=_EXAMPLES)
 @option("--toolsets", default="", help=_TOOLSETS_HELP)
 @option("--allow-write", is_flag=True, help="Also offer tools that write.")
 @option("--http", is_flag=True, help="Serve streamable HTTP, not stdio.")
 @option("--host", default="127.0.0.1", help="Address to listen on, with --http.")
 @option("--port", type=click.IntRange(0, 65_535), default=8765, help="Port to listen on, with --http. 0: any free one.")
-@option("--token", envvar="KIWI_MCP_TOKEN", help="Token that clients must send, as Authorization: Bearer TOKEN.")
+@option("--token", is_eager=True, hidden=True, expose_value=False, callback=_refuse_token)
 @option("--name", "names", multiple=True, help="Another host name of this server for clients, with --http. Repeatable.")
-def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token: str | None, **endpoint: Any) -> None:
-    """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository."""
+def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, **endpoint: Any) -> None:
+    """Run an MCP (Model Context Protocol) server: agents search, read and check items, and search this repository.
+
+    With --http, clients must send the token in KIWI_MCP_TOKEN, if there is one, as Authorization: Bearer TOKEN.
+    """
     toolsets = toolsets or (IN_PROJECT if session.find_project() else DEFAULT)
     streams = None if http else StdioStreams(parse_names(toolsets))
     offered = load(toolsets, allow_write=allow_write)
@@ -65,7 +74,8 @@ def mcp(session: Session, /, toolsets: str, allow_write: bool, http: bool, token
 
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(DONE))  # as Ctrl-C: what is open is closed
                 gc.freeze()  # the modules stay: the collector need not visit them at each of its runs
-                await serve_http(context, offered, session.notify, token=token or "", **endpoint)
+                token = session.environment().get("KIWI_MCP_TOKEN", "")
+                await serve_http(context, offered, session.notify, token=token, **endpoint)
 
     session.run(attend)
 
@@ -248,9 +258,14 @@ def ui(session: Session, no_browser: bool) -> None:
     folder = _folder(session)
     if not lock.is_running(folder):
         _start(folder)
-    url = str(_call(folder, SIGN_IN)["url"])
-    if no_browser or not webbrowser.open(url):
-        session.print(url)
+    answer = _call(folder, SIGN_IN)
+    page = folder / "sign-in.html"
+    if not no_browser:  # other users can read the browser's command line, but not this file
+        atomic_write(page, answer["page"].encode())
+    if no_browser or not webbrowser.open(page.as_uri()):
+        session.print(str(answer["url"]))
+    else:
+        session.notify(f"the browser opens {page}; if it may not read that: kiwi ui --no-browser")
 
 
 def _start(folder: Path) -> None:

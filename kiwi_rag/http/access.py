@@ -34,7 +34,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import ConfigError, NotFound, StoreBusy, UsageError
-from kiwi_rag.http.limits import with_deadline
 from kiwi_rag.local_service import COMMAND, SESSION, SIGN_IN
 from kiwi_rag.storage.atomic import acquire_lock, write_json
 
@@ -44,6 +43,7 @@ LOGIN_SECONDS = 120.0
 SESSION_SECONDS = 30 * 24 * 3600.0
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _SIGN_IN_PAGE = Path(__file__).with_name("sign_in.html").read_text(encoding="utf-8")
+FORWARD_PAGE = '<!doctype html><meta http-equiv="refresh" content="0;url={0}"><a href="{0}">Open Kiwi</a>\n'
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -215,7 +215,7 @@ class AccessControl:
             await self.app(scope, receive, send)
             return
         answer = self._refusal(HTTPConnection(scope)) or self._login(HTTPConnection(scope), scope["method"])
-        await (answer or self.app)(scope, with_deadline(receive), _with_headers(send))
+        await (answer or self.app)(scope, receive, _with_headers(send))
 
     def _refusal(self, request: HTTPConnection) -> Response | None:
         """Return the answer to a request that is not allowed, None to one that is."""
@@ -257,7 +257,10 @@ class AccessControl:
         if cookie is None:
             message = "The address was used already, or is older than two minutes: run kiwi ui again\n"
             return PlainTextResponse(message, 403)
-        answer = RedirectResponse("/", 303, {"Referrer-Policy": "no-referrer"})  # the address holds the token
+        headers = {"Referrer-Policy": "no-referrer"}  # the address holds the token
+        answer: Response = RedirectResponse("/", 303, headers)
+        if request.headers.get("sec-fetch-site") == "cross-site":  # a browser redirects the file's page without cookie
+            answer = HTMLResponse(FORWARD_PAGE.format("/"), headers=headers)
         answer.set_cookie(COOKIE, cookie, max_age=int(SESSION_SECONDS), httponly=True, samesite="strict")
         return answer
 

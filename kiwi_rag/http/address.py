@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import UsageError
 from kiwi_rag.http.access import bearer_token
-from kiwi_rag.http.limits import uvicorn_config, with_deadline
+from kiwi_rag.http.limits import uvicorn_config
+from kiwi_rag.http.sessions import AgentSessions
 from kiwi_rag.mcp.server import build
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ async def serve_http(  # noqa: PLR0913  # the options of the command
         When other machines can reach the address without a token, the token is too short, or listening fails.
     """
     _check_token(token, host)
-    app = build(context, offered).streamable_http_app(transport_security=security(host, names))
+    app = AgentSessions(build(context, offered), security(host, names))
     with listen(host, port) as listening:
         notify(f"serving {url_of(listening)}/mcp; Ctrl-C stops it")
         await uvicorn.Server(uvicorn_config(require_token(app, token))).serve(sockets=[listening])
@@ -98,7 +99,7 @@ def url_of(listening: socket.socket) -> str:
 
 
 def require_token(app: ASGIApp, token: str) -> ASGIApp:
-    """Return ASGI middleware that requires the token, if there is one, and limits the time to send a body."""
+    """Return ASGI middleware that requires the token, if there is one."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,7 +108,7 @@ def require_token(app: ASGIApp, token: str) -> ASGIApp:
             headers = {"www-authenticate": 'Bearer realm="kiwi"'}
             await PlainTextResponse("send Authorization: Bearer TOKEN\n", 401, headers)(scope, receive, send)
         else:
-            await app(scope, with_deadline(receive), send)
+            await app(scope, receive, send)
 
     return guarded
 

@@ -26,6 +26,7 @@ from kiwi_rag.errors import KiwiError, UsageError
 from kiwi_rag.http import libraries, memory
 from kiwi_rag.http.access import Role
 from kiwi_rag.http.limits import RawRoute, read_body
+from kiwi_rag.http.sessions import AgentSessions
 from kiwi_rag.mcp.answers import begin_answer
 from kiwi_rag.mcp.context import ServerContext, trace_call
 from kiwi_rag.mcp.server import build
@@ -75,14 +76,14 @@ class Api:
         reading = Toolset(offered.names, [tool for tool in offered.tools if tool.changes == "nothing"])
         recorded = partial(record, context.app)
         servers = {Role.READER: build(context, reading, recorded), Role.ADMIN: build(context, offered, recorded)}
-        self._agents = {role: one.streamable_http_app(transport_security=checked) for role, one in servers.items()}
+        self._agents = {role: AgentSessions(one, checked) for role, one in servers.items()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Serve agents' sessions inside the block."""
         async with AsyncExitStack() as stack:
-            for app in self._agents.values():
-                await stack.enter_async_context(app.router.lifespan_context(app))
+            for agents in self._agents.values():
+                await stack.enter_async_context(agents.app.router.lifespan_context(agents.app))
             yield
 
     def why_not_ready(self) -> str:

@@ -30,7 +30,7 @@ from kiwi_rag import __version__
 from kiwi_rag import local_service as service
 from kiwi_rag.config import LOCAL_PROVIDERS
 from kiwi_rag.errors import UsageError
-from kiwi_rag.http.access import LOGIN, AccessControl, Logins, TokenFile
+from kiwi_rag.http.access import FORWARD_PAGE, LOGIN, AccessControl, Logins, TokenFile
 from kiwi_rag.http.address import url_of
 from kiwi_rag.http.api import Api
 from kiwi_rag.http.limits import BODY_SECONDS, RawRoute, read_body, uvicorn_config
@@ -251,7 +251,8 @@ class Service(uvicorn.Server):
         return await self._state(request)
 
     async def _sign_in(self, _request: Request) -> JSONResponse:
-        return JSONResponse({"url": f"{self.url}{LOGIN}?token={self._logins.begin()}"})
+        url = f"{self.url}{LOGIN}?token={self._logins.begin()}"
+        return JSONResponse({"url": url, "page": FORWARD_PAGE.format(url)})
 
     async def _command(self, request: Request) -> JSONResponse | StreamingResponse:
         try:

@@ -12,7 +12,7 @@ little, because starting Python is most of the time of a search through the serv
   ``exit`` and ``output``, a list of ``[1 or 2, text]`` in the order in which it was written to stdout and stderr.
 - ``POST /api/v1/session``: an agent's session. The first line of the body is the request, the others are its stdin;
   the body of the answer is its stdout. Both are open at the same time.
-- ``POST /api/v1/sign-in``: ``url``, at which a browser is signed in once.
+- ``POST /api/v1/sign-in``: ``url``, at which a browser is signed in once, and ``page``, a page that leads there.
 
 ``{"declined": why}`` may be the answer to each of them.
 """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,10 +89,12 @@ def url(user: Kiwi) -> str:
 
 def sign_in(browser: Browser, user: Kiwi) -> Any:
     """Return the cookies of a browser that `kiwi ui` has opened."""
+    replace(user, extra={**user.extra, "BROWSER": "true %s"}).run_forked("ui")
     context = chromium.new_context(browser)
     page = context.new_page()
-    page.goto(user.run("ui", "--no-browser").stdout.strip())
-    assert "token" not in page.url
+    page.goto((Path(user.extra["XDG_RUNTIME_DIR"]) / "kiwi/sign-in.html").as_uri())
+    page.wait_for_url(re.compile(r"^http://[^/]*/$"))
+    assert "Sign in" not in page.title()
     cookies = context.cookies()
     context.close()
     return cookies

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
+from kiwi_rag.http.sessions import MAX_OF_CALLER
 from tests.interfaces.conftest import Kiwi
 from tests.interfaces.mcp_server import StrictClient, post, serving
 
@@ -46,13 +48,22 @@ def test_what_is_no_message_is_a_protocol_error(url: str) -> None:
     assert post(url, INITIALIZE)[0] == 200
 
 
+def test_a_client_that_initializes_again_and_again_ends_its_oldest_sessions(acme: Kiwi) -> None:
+    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    with serving(acme) as url:
+        begun = [post(url, INITIALIZE)[1]["mcp-session-id"] for _ in range(MAX_OF_CALLER + 1)]
+        assert post(url, listing, Mcp_Session_Id=begun[0])[0] == 404
+        assert {post(url, listing, Mcp_Session_Id=one)[0] for one in begun[1:]} == {200}
+
+
 def test_beyond_this_machine_only_with_a_token(acme: Kiwi) -> None:
     refused = acme.run_forked("mcp", "--http", "--host", "0.0.0.0", "--port", "0", expect=2)
     assert "there is no token" in refused.stderr
     assert "KIWI_MCP_TOKEN" in refused.stderr
-    short = acme.run_forked("mcp", "--http", "--token", "short", expect=2)
+    short = with_token(acme, "short").run_forked("mcp", "--http", expect=2)
     assert "at least 16" in short.stderr
-    with serving(acme, "--host", "0.0.0.0", "--token", TOKEN) as url:
+    user = with_token(acme, TOKEN)
+    with serving(user, "--host", "0.0.0.0") as url:
         here = url.replace("0.0.0.0", "127.0.0.1")
         for sent in (
             {},
@@ -64,13 +75,27 @@ def test_beyond_this_machine_only_with_a_token(acme: Kiwi) -> None:
             assert (status, headers.get("www-authenticate", "")[:6]) == (401, "Bearer")
         assert post(here, INITIALIZE, Authorization=f"Bearer {TOKEN}")[0] == 200
         assert post(here, INITIALIZE, Authorization=f"bearer {TOKEN}", Host="kiwi.acme.example:8765")[0] == 200
-    with serving(acme, "--host", "0.0.0.0", "--token", TOKEN, "--name", "kiwi.acme.example") as url:
+    with serving(user, "--host", "0.0.0.0", "--name", "kiwi.acme.example") as url:
         here, told = url.replace("0.0.0.0", "127.0.0.1"), {"Authorization": f"Bearer {TOKEN}"}
         assert (
             post(here, INITIALIZE, Host="kiwi.acme.example:8765", Origin="https://kiwi.acme.example", **told)[0] == 200
         )
         assert post(here, INITIALIZE, Host="evil.example", **told)[0] == 421
         assert post(here, INITIALIZE, Origin="https://evil.example", **told)[0] == 403
+
+
+@pytest.mark.parametrize("given", [["--token", TOKEN], [f"--token={TOKEN}"], ["--token="]])
+@pytest.mark.parametrize("way", [[], ["--http"]])
+def test_a_token_is_no_argument(acme: Kiwi, way: list[str], given: list[str]) -> None:
+    """Every user of the machine can read it there; the variable that the hint names is read instead."""
+    refused = acme.run("mcp", *way, *given, expect=2).stderr
+    assert "can read a token on the command line" in refused and "KIWI_MCP_TOKEN" in refused
+    assert TOKEN not in refused
+    assert "--token" not in acme.run("mcp", "--help").stdout
+
+
+def with_token(user: Kiwi, token: str) -> Kiwi:
+    return replace(user, extra={**user.extra, "KIWI_MCP_TOKEN": token})
 
 
 def test_a_port_that_is_taken_is_told(acme: Kiwi) -> None:

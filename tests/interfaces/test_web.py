@@ -99,6 +99,23 @@ def test_an_address_signs_in_once_and_its_token_is_in_no_log(user: Kiwi, url: st
     assert not any(secret in path.read_text(errors="replace") for path in logs for secret in secrets)
 
 
+def test_a_browser_gets_no_token_on_its_command_line(user: Kiwi, url: str, tmp_path: Path) -> None:
+    """Every user of the machine can read it there. It gets the path of a file, whose page leads to the address."""
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n')
+    browser.chmod(0o755)
+    told = replace(user, extra={**user.extra, "BROWSER": f"{browser} %s"}).run_forked("ui")
+    page = Path((tmp_path / "arguments").read_text().strip().removeprefix("file://"))
+    assert (page.stat().st_mode & 0o777, page.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert str(page) in told.stderr and "kiwi ui --no-browser" in told.stderr
+    (address,) = {*re.findall(r'(?:url=|href=")([^"]+)"', page.read_text())}
+    assert address.startswith(f"{url}/login?token=") and address not in told.stdout + told.stderr
+    # As a browser sends it from a page of another site, to which a redirect would be without the cookie.
+    answer = httpx.get(address, headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"})
+    assert answer.status_code == 200 and 'content="0;url=/"' in answer.text
+    assert httpx.get(url, cookies=dict(answer.cookies)).status_code == 200
+
+
 def test_what_a_reader_may(reader: httpx.Client, admin: httpx.Client) -> None:
     assert reader.get("/api/v1/search", params={"query": "undo a bad release"}).status_code == 200
     assert reader.post("/api/v1/workspace/search", json={"query": "roll back"}).status_code == 200
