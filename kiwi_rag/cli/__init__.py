@@ -32,6 +32,8 @@ _COMMANDS = {
     "show": ("items", "show", "Print the verified content of an item."),
     "list": ("items", "list_items", "List the items of a tier."),
     "verify": ("items", "verify", "Verify the indexed items again."),
+    "diff": ("history", "diff", "Compare versions of an item, or its file with what is indexed."),
+    "log": ("history", "log", "List the versions of an item in each tier."),
     "delete": ("items", "delete", "Delete an item: its file, signature and index entry."),
     "yank": ("registry", "yank", "Withdraw a published version, so that searches no longer find it."),
     "status": ("setup", "status", "Show tiers, counts, model and registry."),
