@@ -34,6 +34,7 @@ _COMMANDS = {
     "verify": ("items", "verify", "Verify the indexed items again."),
     "diff": ("history", "diff", "Compare versions of an item, or its file with what is indexed."),
     "log": ("history", "log", "List the versions of an item in each tier."),
+    "why": ("history", "why", "Explain why an item or a file is trusted, or not."),
     "delete": ("items", "delete", "Delete an item: its file, signature and index entry."),
     "yank": ("registry", "yank", "Withdraw a published version, so that searches no longer find it."),
     "status": ("setup", "status", "Show tiers, counts, model and registry."),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.items import REF
-from kiwi_rag.cli.session import DONE, PARTLY, Session, command
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command
 from kiwi_rag.services import Services
-from kiwi_rag.usecases import history
+from kiwi_rag.usecases import explain, history
+from kiwi_rag.usecases.explain import Check
+from kiwi_rag.usecases.trust import fetch_revocations
 
 _ROLES = {"+": "ok", "-": "bad", "@": "dim"}
 
@@ -46,3 +49,26 @@ async def log(session: Session, app: Services, ref: str) -> int:
     if problem:
         session.notify(f"the registry's versions are missing: {problem.message}")
     return PARTLY if problem else DONE
+
+
+@command(epilog="Example: kiwi why acme/slo, or kiwi why .ai/knowledge/acme/slo.md")
+@click.argument("ref", metavar="REF|PATH")
+async def why(session: Session, app: Services, ref: str) -> int:
+    """Explain why an item or a file is trusted, or not: each step of the gate and of verification, and what to do.
+
+    Of a path the file is examined as the next index run will do it. Exit code 4: it is refused. Exit code 3: it is
+    trusted, but was changed, yanked or shadowed.
+    """
+    session.notify(await fetch_revocations(app))
+    found = await explain.explain(app, ref)
+    session.print_data(found.as_dict(), (line for check in found.checks for line in _check_lines(session, check)))
+    session.notify(f"{found.what}: {found.state}")
+    return {"trusted": DONE, "refused": REFUSED}.get(found.state, PARTLY)
+
+
+def _check_lines(session: Session, check: Check) -> Iterator[str]:
+    mark = session.style(*{True: ("✓", "ok"), False: ("✗", "bad"), None: ("–", "dim")}[check.ok])
+    number = "" if check.step is None else check.step
+    yield f"{mark} {number:>2} {check.name:<19}  {render.safe(check.says)}"
+    if check.hint:
+        yield f"{'':25}→ {render.safe(check.hint)}"

@@ -117,7 +117,7 @@ async def _find_in(tier: Collection, address: Address, trust: TrustPolicy) -> Ve
     """Return the item with an address in a tier, verified with all its files; None where there is none."""
     # With all revocations, and first: without them no item of the registry can be trusted.
     check = await tier.monitor.check(fully=True) if tier.monitor else None
-    found = {ref: stored for ref in address.refs() if (stored := await _get(tier, ref))}
+    found = {ref: stored for ref in address.refs() if (stored := await get_stored(tier, ref))}
     if ref := only_one(list(found), address.item_id):
         stored = found[ref]
         remaining = check.apply_revocations(trust) if check else trust
@@ -132,7 +132,8 @@ async def _find_in(tier: Collection, address: Address, trust: TrustPolicy) -> Ve
     return None
 
 
-async def _get(tier: Collection, ref: ItemRef) -> StoredItem | None:
+async def get_stored(tier: Collection, ref: ItemRef) -> StoredItem | None:
+    """Return what a tier has of an item, not verified; of a registry also a yanked version that `ref` names."""
     with span("kiwi.store", tier=tier.name, step="get"):
         stored = await tier.store.get(ref)
     return stored or (await tier.monitor.get_yanked(ref) if tier.monitor else None)
