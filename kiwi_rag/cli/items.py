@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
@@ -26,7 +27,7 @@ from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.usecases.trust import fetch_revocations
+from kiwi_rag.usecases.trust import fetch_revocations, next_step
 
 REF = click.argument("ref")
 JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
@@ -105,7 +106,10 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
     """
     session.notify(old_index_notice(app.old_catalog(app.root(tier))))
 
+    titles: list[str] = []
+
     def report_stored(admission: Admission) -> None:
+        titles.append(admission.item.title)
         if not session.shows_progress:
             session.print_receipt(f"stored  {admission.ref}")
 
@@ -123,7 +127,10 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
         "passages": report.passages, "encoded": encoded,
     }  # fmt: skip
     session.print_data(data, [counts])
-    return session.report_refusals(report.rejected)
+    code = session.report_refusals(report.rejected)
+    is_first = titles and report.unchanged == 0
+    session.notify(next_step(app) or (f"next: kiwi search {shlex.quote(titles[0])}" if is_first else ""))
+    return code
 
 
 def old_index_notice(old: Path | None) -> str:

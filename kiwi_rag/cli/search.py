@@ -17,6 +17,7 @@ from kiwi_rag.model import ITEM_TYPES, FusionMethod, FusionWeights, SearchQuery,
 from kiwi_rag.render import counted, hits
 from kiwi_rag.render.layout import fold_notice
 from kiwi_rag.services import Services
+from kiwi_rag.usecases.trust import next_step
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.judgements import Dataset
@@ -69,11 +70,20 @@ def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
     text, fusion = " ".join(query), {"weights": given["weights"], "fusion": given["fusion"]}
     search_query = SearchQuery(text, filters=usecases.filters_of(given), **fusion)
-    reply = session.run(lambda app: usecases.search(app, search_query), **flags)
+    advice: list[str] = []
+
+    async def run_search(app: Services) -> SearchReply:
+        reply = await usecases.search(app, search_query)
+        advice.append("" if reply.hits and not reply.refused else next_step(app))
+        return reply
+
+    reply = session.run(run_search, **flags)
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
-    return show_reply(session, reply, hits.reply_json(reply, explain), form, explain)
+    code = show_reply(session, reply, hits.reply_json(reply, explain), form, explain)
+    session.notify(*advice)
+    return code
 
 
 def show_reply(

@@ -19,11 +19,11 @@ from kiwi_rag.monitor.pinned_state import pinned_states
 from kiwi_rag.search.state import read_state
 from kiwi_rag.search.verify import VerifiedItem, only_one, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services
-from kiwi_rag.signing import trust_file
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.usecases import items, sign
 from kiwi_rag.usecases.history import find_file
+from kiwi_rag.usecases.trust import project_trust_problem
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
 
@@ -256,14 +256,9 @@ async def _state_checks(app: Services, tier: Collection, item: VerifiedItem) -> 
 def _trust_checks(app: Services) -> Iterator[Check]:
     """Yield whether the project's trust file counts, and when each registry's revocations were read."""
     if app.project_trust and app.project_trust.is_file():
-        user_file = trust_file.load(app.user_trust)
-        if trust_file.is_pinned(user_file, app.project_trust):
-            yield Check("Trust file", True, f"{display_path(app.project_trust)} is pinned")
-        else:
-            known = str(app.project_trust.resolve()) in (user_file.pins or {})
-            says = "was changed since it was pinned" if known else "is not pinned"
-            says = f"{display_path(app.project_trust)} {says}, so its signers do not count"
-            yield Check("Trust file", None, says, "kiwi trust project")
+        problem = project_trust_problem(app)
+        says = problem or f"{display_path(app.project_trust)} is pinned"
+        yield Check("Trust file", None if problem else True, says, "kiwi trust project" if problem else "")
     for pinned in pinned_states(app.monitor_dir):
         with closing(pinned):
             about, notices = pinned.read(), pinned.notices()
