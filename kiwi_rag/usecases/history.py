@@ -137,7 +137,7 @@ def _about(
     version: str | None, signer: str, yanked: bool, executables: Sequence[str], metadata: Mapping[str, Any]
 ) -> dict[str, Any]:
     facts = {"version": version, "signer": signer, "yanked": yanked, "executables": list(executables)}
-    return {**facts, **{f"metadata.{name}": value for name, value in metadata.items()}}
+    return {**facts, **metadata, **facts}
 
 
 def _compare(old: ItemCopy, new: ItemCopy) -> Comparison:

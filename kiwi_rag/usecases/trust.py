@@ -271,7 +271,8 @@ def next_step(app: Services) -> str:
     """Return what is missing before the project's items are found, with the command; empty if nothing is."""
     if problem := project_trust_problem(app):
         return f"{problem}; to see and accept them: kiwi trust project"
-    if app.project_dir and not app.has_project_index and any(walk(app.project_dir)):
+    root = app.project_dir
+    if root and not (root / "vectors").exists() and any(walk(root)):  # whose index it is would need the owner's token
         return "the project's items are not indexed yet; next: kiwi index"
     return ""
 
