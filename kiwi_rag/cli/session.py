@@ -347,3 +347,8 @@ def ask_passphrase(*, confirm: bool = False) -> str:
     if not sys.stdin.isatty():
         return ""
     return str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True))
+
+
+def old_index_notice(old: Path | None) -> str:
+    """Return a notice if only a pre-release Kiwi indexed these files."""
+    return f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it" if old else ""

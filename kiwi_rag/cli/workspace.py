@@ -15,9 +15,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.items import old_index_notice
 from kiwi_rag.cli.search import show_reply
-from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Session, ask_passphrase, option
+from kiwi_rag.cli.session import (
+    DONE,
+    FOLDER,
+    PARTLY,
+    TIME,
+    Command,
+    Group,
+    Session,
+    ask_passphrase,
+    old_index_notice,
+    option,
+)
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
@@ -143,11 +153,11 @@ async def watch(session: Session, app: Services, opened: Workspace) -> None:
     await app.embed.uncached.query("ready")  # load the model now; the cache would not load it
     embed = partial(opened.embed_missing, writer)
     outcomes = watching.watch(opened.config, partial(opened.update, writer, embed=False), embed)
-    await session.report_until_stopped(f"watching {opened.config.root}", outcomes, partial(_report_outcome, session))
+    await session.report_until_stopped(f"watching {opened.config.root}", outcomes, partial(report_outcome, session))
     session.notify("stopped")
 
 
-def _report_outcome(session: Session, outcome: object) -> None:
+def report_outcome(session: Session, outcome: object) -> None:
     """Print a line for an update that changed something, and for the reason why none is possible."""
     if isinstance(outcome, Retrying):
         session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
-from kiwi_rag.formats.source import SourceFile, read_item
+from kiwi_rag.formats.source import SourceFile, read_item, walk
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks, sync
-from kiwi_rag.model import Admission, Envelope, Finding, Visibility
+from kiwi_rag.model import ITEM_TYPES, Admission, Envelope, Finding, ItemType, Visibility
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
+from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.sources.source import ItemSource, SyncReport
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
+from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced, watch
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
+from kiwi_rag.validation.signature import EDITED
+
+ErrorT = TypeVar("ErrorT", bound=KiwiError)
+_EDITED = frozenset(("signature.metadata", "signature.version", "version.immutable", *EDITED))
 
 
 def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
@@ -43,6 +53,24 @@ async def make_drafts(  # noqa: PLR0913  # the options of a signature
     if problem := histories.registry_problem:
         report(f"{problem}; its versions were not compared with these files, kiwi publish does it")
     return made
+
+
+def edited_paths(rejections: Iterable[KiwiError]) -> list[Path]:
+    """Return the files that were rejected only because their content is not the one that was signed or admitted."""
+    found = []
+    for rejection in rejections:
+        errors = [f for f in rejection.findings if f.is_error] if isinstance(rejection, Rejected) else []
+        if errors and all(finding.code in _EDITED for finding in errors):
+            found.append(Path(errors[0].path))
+    return found
+
+
+def name_command(error: ErrorT, command: str) -> ErrorT | Rejected:
+    """Return a rejection whose hints raise versions by `command`, not by ``kiwi sign``; another error as it is."""
+    if not isinstance(error, Rejected):
+        return error
+    hints = (re.sub("kiwi sign (.*--bump)", rf"kiwi {command} \1", finding.hint) for finding in error.findings)
+    return Rejected(error.ref, [replace(f, hint=hint) for f, hint in zip(error.findings, hints, strict=True)])
 
 
 async def store(
@@ -80,6 +108,62 @@ async def update_index(app: Services, tier: str, callbacks: Callbacks, jobs: int
     report = await sync(ItemSource(to, writer.gate), to, writer, callbacks, jobs=jobs)
     report.raise_unless_rejected()
     return report
+
+
+def lacks_signature_only(error: KiwiError) -> bool:
+    """Whether an item was rejected for nothing but its missing signature."""
+    findings = error.findings if isinstance(error, Rejected) else ()
+    return {finding.code for finding in findings if finding.is_error} == {"signature.unsigned"}
+
+
+def watch_items(
+    app: Services, tier: str, key: SigningKey | None
+) -> AsyncGenerator[Synced | Retrying | RootMissing]:  # fmt: skip
+    """Index a local tier, then what is changed of it, until it is closed; with a key, sign what is saved before that.
+
+    What was there when it began is not signed.
+    """
+    to, root, began = app.local(tier), app.root(tier), time.time()
+    running = False
+
+    async def update(paths: Sequence[str] | None) -> SyncReport:
+        nonlocal running
+        names = None if paths is None else [name for path in paths for name in _item_names(root, root / path)]
+        refused = await sign_saved(key, names) if key and running else {}
+        running = True
+        report = await sync(ItemSource(to, app.gate), to, app.writer, paths=names)
+        report.failed |= refused
+        return report
+
+    async def sign_saved(key: SigningKey, names: Sequence[str] | None) -> dict[str, KiwiError]:
+        author, refused = (
+            sign.Author(to, app.gate, key, sign.VersionHistories(app), app.principal),
+            dict[str, KiwiError](),
+        )
+        for source in walk(root):
+            is_new = _written_since(source.path, began) if names is None else str(source.path) in names
+            drafts, rejections = await author.drafts([source] if is_new else [], bump="patch")
+            refused |= {str(source.path): error for error in rejections}
+            for draft in drafts:
+                draft.write()
+        return refused
+
+    config = WorkspaceConfig(root, "items")
+    return watch(config, update, only=[item_type.folder for item_type in ITEM_TYPES])
+
+
+def _written_since(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime >= moment
+    except OSError:  # deleted meanwhile, or not readable, which the index run reports
+        return False
+
+
+def _item_names(root: Path, path: Path) -> Iterator[str]:
+    """Yield the paths of the items that a changed file may belong to."""
+    yield str(path).removesuffix(".sig")
+    if path.is_relative_to(root / ItemType.SKILL.folder):
+        yield from (str(folder / "SKILL.md") for folder in path.parents[: len(path.relative_to(root).parts) - 1])
 
 
 async def copy_to_tier(
