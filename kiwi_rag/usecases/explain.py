@@ -154,7 +154,9 @@ async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -
     try:
         path = display_path(path_of(tier.root, stored.ref)) if tier.root else "PATH"
         candidate = replace(candidate_of(stored.envelope, stored.files), path=path)
-        checks += _gate_checks(app, candidate, tier.policy, await tier.store.history(stored.ref), gate)
+        order, version = semver.Version.parse, stored.ref.version or ""
+        known = {v: of for v, of in (await tier.store.history(stored.ref)).items() if order(v) <= order(version)}
+        checks += _gate_checks(app, candidate, tier.policy, known, gate)
         item = require_files(verify_stored(stored, stored.ref, trust, tier))
         checks.append(Check("Index", True, "it is what was signed"))
         more += [check async for check in _state_checks(app, tier, item)]
@@ -187,7 +189,7 @@ def _gate_checks(
         facts["signature"] = f"the key with id {key_id[:16]}… signed exactly these files"
         facts["authority"] = f"{_rights(signer)}; {_listed(app, signer)}"
         facts |= {"time": format_time(signed.statement.signed_at)}
-        facts["version"] = f"{item.ref.version}; the highest that was admitted here is {highest}"
+        facts["version"] = f"{item.ref.version}; the highest version admitted is {highest}"
     for number, (name, _, good) in enumerate(_STEPS):
         found = by_step.get(number, [])
         says = "; ".join(f.message for f in found if f.is_error or number not in failed)
