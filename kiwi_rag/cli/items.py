@@ -251,7 +251,10 @@ async def publish(
     given |= {"paths": [source.path for source in sources], "ask_passphrase": cache(ask_passphrase)}
     run = await use_case.prepare_publication(app, tier, visibility)
     if given["bump"]:
-        drafts, rejected = await use_case.make_drafts(app, report=session.notify, **given)
+        unknown: list[str] = []
+        drafts, rejected = await use_case.make_drafts(app, report=unknown.append, **given)
+        if unknown:
+            raise RegistryUnreachable(f"{unknown[0]}; nothing was changed", hint="kiwi registry status")
         fresh = [draft for draft in drafts if draft.fresh and not rejected]
         if rejected := [*rejected, *(await _store(session, app, fresh, tier))[1]]:
             session.print_data({"published": [], "refused": [r.as_dict() for r in rejected]})
