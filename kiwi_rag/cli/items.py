@@ -16,18 +16,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.search import ITEM_TYPE, NAMESPACE, SOURCE
-from kiwi_rag.cli.session import (
-    DONE,
-    PARTLY,
-    REFUSED,
-    YES,
-    Session,
-    ask_passphrase,
-    command,
-    confirm,
-    old_index_notice,
-    option,
-)
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, YES, Session, ask_passphrase, command, confirm, option
 from kiwi_rag.errors import NotFound, RegistryUnreachable, Rejected, UsageError
 from kiwi_rag.formats.source import SourceFile, display_path
 from kiwi_rag.ingest.publication import NotPublished, PublishRun
@@ -158,8 +147,10 @@ async def index(
     if (sign and not watch) or (watch and rebuild):
         raise UsageError("--sign works with --watch only, and --watch without --rebuild", hint="kiwi index --watch")
     if watch:
-        return await _watch(session, app, tier, key, sign=sign)
-    session.notify(old_index_notice(app.old_catalog(app.root(tier))))
+        from kiwi_rag.cli.workspace import watch_items
+
+        return await watch_items(session, app, tier, app.signing_key(key) if sign else None)
+    session.notify_old_index(app.old_catalog(app.root(tier)))
 
     titles: list[str] = []
 
@@ -186,25 +177,6 @@ async def index(
     is_first = titles and report.unchanged == 0
     session.notify(next_step(app) or (f"next: kiwi search {shlex.quote(titles[0])}" if is_first else ""))
     return code
-
-
-async def _watch(session: Session, app: Services, tier: str, key: str, *, sign: bool) -> int:
-    from kiwi_rag.cli.workspace import report_outcome
-    from kiwi_rag.sources.workspace.watch import Synced
-
-    signer = app.signing_key(key) if sign else None  # without a passphrase from the terminal
-
-    def report(outcome: object) -> None:
-        failed = outcome.report.failed if isinstance(outcome, Synced) else {}
-        for path in [path for path, error in failed.items() if use_case.lacks_signature_only(error)]:
-            session.notify(f"ok, unsigned  {display_path(Path(path))}")
-            del failed[path]
-        report_outcome(session, outcome)
-
-    what = f"watching the items in {app.root(tier)}{', and signing what is saved' if sign else ''}"
-    await session.report_until_stopped(what, use_case.watch_items(app, tier, signer), report)
-    session.notify("stopped")
-    return DONE
 
 
 @command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
@@ -250,16 +222,10 @@ async def publish(
     sources = use_case.files_at(app, given["paths"], tier)
     given |= {"paths": [source.path for source in sources], "ask_passphrase": cache(ask_passphrase)}
     run = await use_case.prepare_publication(app, tier, visibility)
-    if given["bump"]:
-        unknown: list[str] = []
-        drafts, rejected = await use_case.make_drafts(app, report=unknown.append, **given)
-        if unknown:
-            raise RegistryUnreachable(f"{unknown[0]}; nothing was changed", hint="kiwi registry status")
-        fresh = [draft for draft in drafts if draft.fresh and not rejected]
-        if rejected := [*rejected, *(await _store(session, app, fresh, tier))[1]]:
-            session.print_data({"published": [], "refused": [r.as_dict() for r in rejected]})
-            session.notify("nothing was published")
-            return session.report_refusals(rejected)
+    if given["bump"] and (rejected := await _raise_all(session, app, given)):
+        session.print_data({"published": [], "refused": [r.as_dict() for r in rejected]})
+        session.notify("nothing was published")
+        return session.report_refusals(rejected)
     rows, failures = await _publish(session, run, sources)
     edited = use_case.edited_paths(failure.error for failure in failures)
     if raised := await _ask_and_raise(session, app, edited, given):
@@ -283,6 +249,15 @@ async def publish(
     session.notify(f"{len(failures) - len(refused)} not published; run the command again to continue")
     session.report_error(run.unreachable)
     return PARTLY
+
+
+async def _raise_all(session: Session, app: Services, given: Mapping[str, Any]) -> Sequence[Rejected]:
+    """Sign and index what is new or edited, with raised versions; return the rejections, for which none is written."""
+    unknown: list[str] = []
+    drafts, rejected = await use_case.make_drafts(app, report=unknown.append, **given)
+    if unknown:
+        raise RegistryUnreachable(f"{unknown[0]}; nothing was changed", hint="kiwi registry status")
+    return rejected or (await _store(session, app, [draft for draft in drafts if draft.fresh], given["tier"]))[1]
 
 
 async def _publish(

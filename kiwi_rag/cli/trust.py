@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -175,12 +175,12 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
     losses, first = [loss for _, lost in planned for loss in lost], offered[0][0]
     is_shared = first.public_key.hex() != what
     if is_shared:
-        _list_signers(session, [signer for signer, _ in offered])
+        _list_signers(session, (signer for signer, _ in offered))
     session.notify(*(f"  {loss}" for loss in losses))
     if losses or is_shared:
-        again = _command_again(what, principal, fields) if is_shared else use_case.command(first)
         question = "Remove these permissions?" if losses else "Trust these signers?"
-        confirm(question, f"{again} --replace" if losses else again, yes=yes)
+        again = "repeat the command with" if is_shared else f"{use_case.command(first)} --replace"
+        confirm(question, again, yes=yes)
     use_case.save_signers(app, *(entry for entry, _ in planned))
     _show_entries(session, [entry for entry, _ in planned])
     names = {one.key_id: shlex.quote(one.principal) for one, _ in planned}
@@ -191,33 +191,17 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
     ))  # fmt: skip
 
 
-def _command_again(what: str, principal: str, fields: Mapping[str, Any]) -> str:
-    """Return the command that was given; what it leaves out would be taken from what is shared."""
-    words = ["kiwi", "trust", "add", what, *(["--principal", principal] if principal else [])]
-    names = {"patterns": "items", "types": "type"}
-    for name, value in fields.items():
-        for one in value if isinstance(value, tuple) else [value]:
-            words += [f"--{names.get(name, name.replace('_', '-'))}", _text(one)]
-    return shlex.join(words)
-
-
-def _list_signers(session: Session, signers: Sequence[Signer]) -> None:
-    """List signers before they are trusted; the right to sign everything is pointed out."""
-    for one in signers:
-        row = signer_row(one)
-        times = [f"{name.replace('_', ' ')} {row[name]}" for name in ("valid_after", "valid_before") if row[name]]
-        may = "EVERY item" if "*" in one.patterns else row["items"]
-        words = [one.principal, one.status, f"may sign {may} ({row['types']})", *times, f"key id {one.key_id[:16]}…"]
-        session.notify(f"  {'  '.join(words)}")
+def _list_signers(session: Session, signers: Iterable[Signer]) -> None:
+    """List signers before they are trusted."""
+    session.notify(*(f"  {signer.rights}  key id {signer.key_id[:16]}…" for signer in signers))
 
 
 def _show_entries(session: Session, signers: Sequence[Signer]) -> None:
     rows = [signer_row(signer) for signer in signers]
     lines = (f"{name.replace('_', ' ')}: {row[name]}" for row in rows for name in ("public_key", "key_id"))
     session.print_data(rows if len(rows) > 1 else rows[0], lines)
-    for one, row in zip(signers, rows, strict=True):
-        session.notify(f"{one.principal} is {one.status}, may sign {', '.join(one.patterns)} ({row['types']})")
-        session.notify(f"other users trust it with: {one.trust_command()}")
+    for one in signers:
+        session.notify(one.rights, f"other users trust it with: {one.trust_command()}")
 
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")

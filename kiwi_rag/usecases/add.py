@@ -55,14 +55,15 @@ async def make_drafts(  # noqa: PLR0913  # the options of a signature
     return made
 
 
-def edited_paths(rejections: Iterable[KiwiError]) -> list[Path]:
+def error_codes(error: KiwiError) -> set[str]:
+    """Return the codes of the errors for which the gate rejected an item; none for another error."""
+    return {finding.code for finding in error.findings if finding.is_error} if isinstance(error, Rejected) else set()
+
+
+def edited_paths(errors: Iterable[KiwiError]) -> list[Path]:
     """Return the files that were rejected only because their content is not the one that was signed or admitted."""
-    found = []
-    for rejection in rejections:
-        errors = [f for f in rejection.findings if f.is_error] if isinstance(rejection, Rejected) else []
-        if errors and all(finding.code in _EDITED for finding in errors):
-            found.append(Path(errors[0].path))
-    return found
+    edited = (one for one in errors if isinstance(one, Rejected) and error_codes(one) <= _EDITED)
+    return [Path(one.findings[0].path) for one in edited]
 
 
 def name_command(error: ErrorT, command: str) -> ErrorT | Rejected:
@@ -108,12 +109,6 @@ async def update_index(app: Services, tier: str, callbacks: Callbacks, jobs: int
     report = await sync(ItemSource(to, writer.gate), to, writer, callbacks, jobs=jobs)
     report.raise_unless_rejected()
     return report
-
-
-def lacks_signature_only(error: KiwiError) -> bool:
-    """Whether an item was rejected for nothing but its missing signature."""
-    findings = error.findings if isinstance(error, Rejected) else ()
-    return {finding.code for finding in findings if finding.is_error} == {"signature.unsigned"}
 
 
 def watch_items(

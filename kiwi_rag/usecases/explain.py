@@ -184,12 +184,13 @@ def _gate_checks(
     failed = [number for number in sorted(by_step) if has_errors(by_step[number])]
     facts = dict.fromkeys(("signature", "authority", "time", "version"), "")
     if signed and item:
-        key_id, signer = signed.signer.key_id, signed.signer
-        highest = max(history, key=semver.Version.parse, default="none")
-        facts["signature"] = f"the key with id {key_id[:16]}… signed exactly these files"
-        facts["authority"] = f"{_rights(signer)}; {_listed(app, signer)}"
-        facts |= {"time": format_time(signed.statement.signed_at)}
-        facts["version"] = f"{item.ref.version}; the highest version admitted is {highest}"
+        signer, highest = signed.signer, max(history, key=semver.Version.parse, default="none")
+        facts = {
+            "signature": f"the key with id {signer.key_id[:16]}… signed exactly these files",
+            "authority": f"{signer.rights}; {_listed(app, signer)}",
+            "time": format_time(signed.statement.signed_at),
+            "version": f"{item.ref.version}; the highest version admitted is {highest}",
+        }
     for number, (name, _, good) in enumerate(_STEPS):
         found = by_step.get(number, [])
         says = "; ".join(f.message for f in found if f.is_error or number not in failed)
@@ -209,13 +210,6 @@ def _is_skipped(number: int, failed: Sequence[int], *, parsed: bool) -> bool:
     if number > 6:
         return max(failed) > 6 or not parsed
     return not parsed and number > 0 and (failed[0] == 0 or number in (2, 3, 4))
-
-
-def _rights(signer: Signer) -> str:
-    after = f" from {format_time(signer.valid_after)} on" if signer.valid_after else ""
-    before = f" until {format_time(signer.valid_before)}" if signer.valid_before else ""
-    may = f"{', '.join(signer.patterns)} ({', '.join(signer.types)})"
-    return f"{signer.principal} is {signer.status} and may sign {may}{after}{before}"
 
 
 def _listed(app: Services, signer: Signer) -> str:

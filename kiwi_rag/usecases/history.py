@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import semver
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable, UsageError
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable
 from kiwi_rag.formats.source import SourceFile, display_path, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, sha256_hex
 from kiwi_rag.render import safe, value_text
@@ -74,28 +75,23 @@ async def diff(app: Services, first: str, second: str = "") -> Comparison:
 
     Raises
     ------
-    NotFound, UsageError, Refused, KiwiError
+    KiwiError
         As `items.find`.
     """
     if second:
         return _compare(await _copy_at(app, first), await _copy_at(app, second))
     address = parse_address(first)
     if (found := find_file(app, address)) is None:
-        if address.version or address.tier:
-            raise UsageError(f"{first} has no file here to compare it with", hint=f"kiwi diff {first} REF")
-        return _compare(await _copy_at(app, f"{first}@registry"), await _copy_at(app, first))
+        raise NotFound(f"{first} has no file here to compare it with", hint=f"kiwi diff {first} REF")
     tier, source = found
-    file = await asyncio.to_thread(_copy_of_file, app, tier, source)
-    if address.version or address.tier:
-        return _compare(await _copy_at(app, first), file)
+    file, ref = await asyncio.to_thread(_copy_of_file, app, tier, source), f"{source.item_type}:{source.item_id}"
+    published = [f"{ref}@registry"] if app.registry_connection.exists else []
     compared = None
-    for name in (tier.name, *(["registry"] if app.registry_connection.exists else [])):
-        try:
-            compared = _compare(await _copy_at(app, f"{source.item_type}:{source.item_id}@{name}"), file)
-        except NotFound:
-            continue
-        if compared.differs:
-            break
+    for text in [first] if address.version or address.tier else [f"{ref}@{tier.name}", *published]:
+        with suppress(NotFound):
+            compared = _compare(await _copy_at(app, text), file)
+            if compared.differs:
+                return compared
     if compared is None:
         raise NotFound(f"{first} is neither indexed nor published", hint=f"kiwi add {display_path(source.path)}")
     return compared
@@ -115,8 +111,9 @@ async def _copy_at(app: Services, text: str) -> ItemCopy:
     found = await items.find(app, text, app.source_names("all"))
     signed, stored = found.signed, found.stored
     yanked = stored.yanked_at is not None or found.state.yanked
-    about = _about(signed.ref.version, found.signer.principal, yanked, signed.executables, signed.metadata)
-    return ItemCopy(f"{signed.ref}@{found.tier.name}", stored.files, about)
+    label = f"{signed.ref}@{found.tier.name}"
+    about = {"version": signed.ref.version, "signer": found.signer.principal, "yanked": yanked}
+    return ItemCopy(label, stored.files, {**about, "executables": signed.executables, **signed.metadata})
 
 
 def _copy_of_file(app: Services, tier: Collection, source: SourceFile) -> ItemCopy:
@@ -129,15 +126,8 @@ def _copy_of_file(app: Services, tier: Collection, source: SourceFile) -> ItemCo
     refused = next((f.code for f in findings if f.code.startswith("signature.")), "signature.unsigned")
     signer = signed.signer.principal if signed else "none"
     state = "" if signed else f" ({refused.removeprefix('signature.').replace('content', 'edited, not signed')})"
-    about = _about(version, signer, False, candidate.executables, metadata)
+    about = {"version": version, "signer": signer, "yanked": False, "executables": candidate.executables, **metadata}
     return ItemCopy(f"{display_path(source.path)}{state}", candidate.files, about)
-
-
-def _about(
-    version: str | None, signer: str, yanked: bool, executables: Sequence[str], metadata: Mapping[str, Any]
-) -> dict[str, Any]:
-    facts = {"version": version, "signer": signer, "yanked": yanked, "executables": list(executables)}
-    return {**facts, **metadata, **facts}
 
 
 def _compare(old: ItemCopy, new: ItemCopy) -> Comparison:

@@ -29,7 +29,7 @@ from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.workspace import TIER, Workspace
-from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing import keys
 from kiwi_rag.signing.statement import format_time, parse_index
 from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.sources.file_states import RunState
@@ -38,7 +38,7 @@ from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.system import is_open_to_others
 from kiwi_rag.telemetry import read_last_errors
-from kiwi_rag.usecases.trust import WAIT_SECONDS
+from kiwi_rag.usecases.trust import WAIT_SECONDS, project_trust_problem
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
@@ -190,7 +190,6 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
 
 
 def _check_setup(app: Services) -> list[str]:
-    user_trust = trust_file.load(app.user_trust)
     readable = [path for path in app.keys_dir.glob("*.pem") if is_open_to_others(path.stat().st_mode)]
     problems = [f"keys: other users can read {path} (chmod 600 {path})" for path in readable]
     for name in keys.names(app.keys_dir):
@@ -202,9 +201,8 @@ def _check_setup(app: Services) -> list[str]:
         problems.append("keys: there is no key to sign with (kiwi keys new)")
     if not app.trust.signers:
         problems.append("trust: no signer is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
-    if app.project_trust and app.project_trust.is_file() and not trust_file.is_pinned(user_trust, app.project_trust):
-        unpinned = f"{app.project_trust} is not pinned, so its signers are not trusted"
-        problems.append(f"trust: {unpinned} (kiwi trust project)")
+    if problem := project_trust_problem(app):
+        problems.append(f"trust: {problem} (kiwi trust project)")
     return problems
 
 
