@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import semver
-
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import KiwiError, Refused, RegistryContradicted, UsageError
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, StoredItem, has_errors
+from kiwi_rag.monitor.monitor import version_order
 from kiwi_rag.monitor.pinned_state import pinned_states
 from kiwi_rag.search.state import read_state
 from kiwi_rag.search.verify import VerifiedItem, only_one, parse_address, require_files, verify_stored
@@ -90,8 +89,9 @@ async def explain(app: Services, text: str) -> Explanation:
     UsageError
         When the address is malformed, or the path is in no tier.
     """
-    if (app.cwd / text).exists():
-        return await _explain_file(app, *_source_at(app, app.cwd / text))
+    path = app.cwd / text
+    if path.is_file() or (path / "SKILL.md").is_file():
+        return await _explain_file(app, *_source_at(app, path))
     address, problem = parse_address(text), None
     for name in [address.tier] if address.tier else app.source_names("all"):
         has_items = app.registry_connection.exists if name == "registry" else app.has_index(app.root(name))
@@ -144,8 +144,7 @@ async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -
         if tier.monitor:
             check = await tier.monitor.check(fully=True)
             trust = check.apply_revocations(trust)
-            newest = stored.yanked_at is None
-            await check.check_consistency(stored, _signer_id(stored), newest=newest)
+            await check.check_consistency(stored, "", newest=stored.yanked_at is None)  # what it finds is not saved
             head = tier.monitor.pinned.read().head.seq
             more.append(Check("Registry", True, f"it says what it said before; its audit log has {head} records"))
     except RegistryContradicted as error:
@@ -154,8 +153,8 @@ async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -
     try:
         path = display_path(path_of(tier.root, stored.ref)) if tier.root else "PATH"
         candidate = replace(candidate_of(stored.envelope, stored.files), path=path)
-        order, version = semver.Version.parse, stored.ref.version or ""
-        known = {v: of for v, of in (await tier.store.history(stored.ref)).items() if order(v) <= order(version)}
+        highest, history = version_order(stored.ref.version or ""), await tier.store.history(stored.ref)
+        known = {version: content for version, content in history.items() if version_order(version) <= highest}
         checks += _gate_checks(app, candidate, tier.policy, known, gate)
         item = require_files(verify_stored(stored, stored.ref, trust, tier))
         checks.append(Check("Index", True, "it is what was signed"))
@@ -163,10 +162,6 @@ async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -
     except Refused as error:
         checks.append(Check("Index", False, error.message, error.hint))
     return Explanation(what, [*checks, *more, *_trust_checks(app)])
-
-
-def _signer_id(stored: StoredItem) -> str:
-    return stored.envelope.signatures[0][0] if stored.envelope.signatures else ""
 
 
 def _gate_checks(
@@ -184,7 +179,7 @@ def _gate_checks(
     failed = [number for number in sorted(by_step) if has_errors(by_step[number])]
     facts = dict.fromkeys(("signature", "authority", "time", "version"), "")
     if signed and item:
-        signer, highest = signed.signer, max(history, key=semver.Version.parse, default="none")
+        signer, highest = signed.signer, max(history, key=version_order, default="none")
         facts = {
             "signature": f"the key with id {signer.key_id[:16]}… signed exactly these files",
             "authority": f"{signer.rights}; {_listed(app, signer)}",
@@ -197,18 +192,17 @@ def _gate_checks(
         if number in failed:
             hint = next(f.hint for f in found if f.is_error)
             yield Check(name, False, says, hint, number)
-        elif failed and _is_skipped(number, failed, parsed=item is not None):
-            yield Check(
-                name, None, f"not checked, because of step {failed[-1] if number > 6 else failed[0]}", "", number
-            )
+        elif failed and _is_skipped(number, failed, parsed=item is not None, signed=signed is not None):
+            because = failed[-1] if number > 6 else failed[0]
+            yield Check(name, None, f"not checked: step {because} failed", "", number)
         else:
             yield Check(name, True, good.format(**facts) + (f"; warning: {says}" if says else ""), "", number)
 
 
-def _is_skipped(number: int, failed: Sequence[int], *, parsed: bool) -> bool:
+def _is_skipped(number: int, failed: Sequence[int], *, parsed: bool, signed: bool) -> bool:
     """Whether a step did not run, or says nothing, because another one failed."""
     if number > 6:
-        return max(failed) > 6 or not parsed
+        return not (parsed and signed) or number > failed[-1] > 6
     return not parsed and number > 0 and (failed[0] == 0 or number in (2, 3, 4))
 
 
@@ -233,9 +227,8 @@ async def _state_checks(app: Services, tier: Collection, item: VerifiedItem) -> 
         yield Check("Changed" if state.changed else "File", not state.changed, says, refuses=False)
     if state.yanked:
         reason = f": {stored.yank_reason}" if stored.yank_reason else f"; kiwi show {stored.ref}@registry says why"
-        yield Check(
-            "Yanked", False, f"the registry withdrew this version{reason}", "use another version", refuses=False
-        )
+        says = f"the registry withdrew this version{reason}"
+        yield Check("Yanked", False, says, "use another version", refuses=False)
     for name, copy in (await items.find_copies(app, ref)).items():
         if name == tier.name or isinstance(copy, KiwiError) or copy.stored.digest == stored.digest:
             continue

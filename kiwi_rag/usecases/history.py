@@ -9,12 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import semver
-
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable
 from kiwi_rag.formats.source import SourceFile, display_path, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, sha256_hex
+from kiwi_rag.monitor.monitor import version_order
 from kiwi_rag.render import safe, value_text
 from kiwi_rag.search.verify import Address, only_one, parse_address
 from kiwi_rag.services import Services
@@ -245,4 +244,4 @@ async def _verified_version(
 
 
 def _newest_first(versions: Mapping[str, Any]) -> list[str]:
-    return sorted(versions, key=semver.Version.parse, reverse=True)
+    return sorted(versions, key=version_order, reverse=True)

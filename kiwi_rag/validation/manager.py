@@ -23,6 +23,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+import semver
+
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.formats.documents import detect, is_python
@@ -170,7 +172,7 @@ class ValidationManager:
         item, found = inspect_item(candidate)  # 0 to 6
         signed, more = self._signature_check(policy).check_item(candidate, item)  # 7 to 9
         # 10. Version: of a candidate that is not signed properly, the version that it claims means nothing.
-        if item is not None and not has_errors(more):
+        if item is not None and semver.Version.is_valid(item.ref.version or "") and not has_errors(more):
             more += signature.check_versions(item, history, policy.name, candidate.path, candidate.tier)
         return item, signed, (*found, *more)
 

@@ -179,6 +179,8 @@ def test_what_cannot_be_read_is_explained_too(ready: Kiwi):
     ready.write(NOTE, b"\xff\xfe not UTF-8")
     found = ready.json("why", "acme/note", expect=4)
     assert [c["ok"] for c in found["checks"] if c["step"] is not None] == [False, *[None] * 6, False, *[None] * 3]
+    bad = ready.write("knowledge/acme/bad.md", note().replace("---", "- --", 1).replace("acme", "\u200b"))
+    assert refused_step(ready, str(bad))[0] == 0
     link = ready.cwd / ".ai/knowledge/acme/other.md"
     link.symlink_to("/etc/passwd")
     assert refused_step(ready, str(link))[0] == 0
@@ -201,6 +203,8 @@ def test_a_time_in_the_future_and_a_version_below_the_highest_are_explained(
         indexed.run("sign", str(path))
     step, says, _ = refused_step(indexed, str(path))
     assert step == 9 and "which is in the future" in says
+    marks = [check["ok"] for check in indexed.json("why", str(path), expect=4)["checks"] if check["step"] is not None]
+    assert marks == [True] * 9 + [False, None]
     old = path.with_name("note.md").read_bytes(), path.with_name("note.md.sig").read_bytes()
     indexed.run("add", str(indexed.write(NOTE, note("1.1.0"))))
     indexed.write(NOTE, old[0])
