@@ -173,9 +173,12 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
     offered = use_case.offered_signers(app, what, principal, fields)
     planned = [use_case.plan_entry(app, signer, names, replaces=replaces) for signer, names in offered]
     losses, first = [loss for _, lost in planned for loss in lost], offered[0][0]
-    is_shared = first.public_key.hex() != what
+    is_shared = first.public_key.hex() != what.strip().lower()
     if is_shared:
         _list_signers(session, (signer for signer, _ in offered))
+        others = {one.principal for one in app.trust.signers if one.key_id not in {s.key_id for s, _ in offered}}
+        doubt = "is trusted with another key already; ask its owner about this one before you accept it"
+        session.notify(*(f"  {name} {doubt}" for name in sorted(others & {s.principal for s, _ in offered})))
     session.notify(*(f"  {loss}" for loss in losses))
     if losses or is_shared:
         question = "Remove these permissions?" if losses else "Trust these signers?"

@@ -98,9 +98,7 @@ def offered_signers(
         shared |= {"status"} if one.status is not SignerStatus.ACTIVE else set()
         found.append((signer, shared | set(given)))
     if not found:
-        raise UsageError(
-            f"{what} lists no signer", hint="name a public key, a line of kiwi keys show --share, or a file"
-        )
+        raise UsageError(f"{what} lists no signer", hint="its owner runs kiwi keys show --share")
     return found
 
 

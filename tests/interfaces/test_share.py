@@ -104,6 +104,14 @@ def test_a_line_adds_rights_and_takes_none_away(lead: Kiwi, teammate: Kiwi):
     assert [row["valid_before"] for row in trusted(teammate)] == [""]
 
 
+def test_another_key_of_a_name_that_is_trusted_is_pointed_out(lead: Kiwi, teammate: Kiwi):
+    teammate.run("trust", "add", shared(lead), "--yes")
+    assert "another key" not in teammate.run("trust", "add", shared(lead), "--yes").stderr
+    lead.run("keys", "new", "second", "--principal", ADA, "--items", "acme/*")
+    said = teammate.run("trust", "add", shared(lead, "second"), expect=2).stderr
+    assert f"{ADA} is trusted with another key already" in said
+
+
 def test_the_right_to_sign_everything_is_pointed_out(ready: Kiwi, tmp_path: Path):
     other = Kiwi(tmp_path, tmp_path, {})
     said = other.run("trust", "add", shared(ready), expect=2).stderr
