@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
-from kiwi_rag.formats.source import SourceFile, read_item, walk
+from kiwi_rag.formats.source import SourceFile, read_item, signature_path, walk
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import ITEM_TYPES, Admission, Envelope, Finding, ItemType, Visibility
@@ -135,7 +135,8 @@ def watch_items(
         refused: dict[str, KiwiError] = {}
         for source in walk(root):
             is_new = _written_since(source.path, began) if names is None else str(source.path) in names
-            drafts, rejections = await author.drafts([source] if is_new else [], bump="patch")
+            bump = "patch" if signature_path(source.path).exists() else None
+            drafts, rejections = await author.drafts([source] if is_new else [], bump=bump)
             refused |= {str(source.path): error for error in rejections}
             for draft in drafts:
                 draft.write()

@@ -179,10 +179,9 @@ class Author:
             return candidate
         contents = await self.histories.of(item.ref, fully=True)
         taken = any(versions.conflicts(item, history) for history in contents.values())
-        missing = any(finding.code == "metadata.version-missing" for finding in content.findings)
-        is_new = candidate.signature is None and not missing
-        if (is_new or self._is_signed(candidate, item)) and not taken:
+        if self._is_signed(candidate, item) and not taken:
             return candidate
+        missing = any(finding.code == "metadata.version-missing" for finding in content.findings)
         if not missing and not semver.Version.is_valid(item.ref.version or ""):
             return candidate
         declared = () if missing else (item.ref.version or "",)

@@ -452,12 +452,6 @@ def test_publish_with_bump_checks_all_before_it_writes(ready: Kiwi, monkeypatch:
     assert tree(ready) == before
 
 
-def test_a_new_file_keeps_its_version_whatever_is_raised(ready: Kiwi):
-    path = write_note(ready, "2.0.0")
-    ready.run("add", str(path), "--bump", "major")
-    assert [row["version"] for row in ready.json("list")] == ["2.0.0"]
-
-
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the commands of items take their input for a terminal's."""
