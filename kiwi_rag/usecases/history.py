@@ -11,7 +11,7 @@ from typing import Any
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable
-from kiwi_rag.formats.source import SourceFile, display_path, path_of, read_item
+from kiwi_rag.formats.source import SourceFile, display_path, read_item, walk
 from kiwi_rag.model import Finding, ItemRef, sha256_hex
 from kiwi_rag.monitor.monitor import version_order
 from kiwi_rag.render import safe, value_text
@@ -99,10 +99,10 @@ async def diff(app: Services, first: str, second: str = "") -> Comparison:
 def find_file(app: Services, address: Address) -> tuple[Collection, SourceFile] | None:
     """Return the tier and the file of the item at an address: of the tier that it names, or the nearest that has it."""
     for name in app.source_names("local"):
-        root = app.root(name)
-        refs = [ref for ref in address.refs() if path_of(root, ref).is_file()]
+        sources = {ItemRef(one.item_type, one.item_id).key: one for one in walk(app.root(name)) if one.item_id}
+        refs = [ref for ref in address.refs() if ref.key in sources]
         if address.tier in (None, name, "registry") and (ref := only_one(refs, address.item_id)):
-            return app.local(name), SourceFile(path_of(root, ref), ref.item_type, ref.item_id)
+            return app.local(name), sources[ref.key]
     return None
 
 
