@@ -20,7 +20,6 @@ from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Ses
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
-from kiwi_rag.formats.source import display_path
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import counted, hits
@@ -152,16 +151,9 @@ async def watch(session: Session, app: Services, opened: Workspace) -> None:
 
 async def watch_items(session: Session, app: Services, tier: str, signer: SigningKey | None) -> int:
     """Check and index the items of a tier when they are saved, until stopped; with a `signer` sign them before that."""
-
-    def report(outcome: object) -> None:
-        failed = outcome.report.failed if isinstance(outcome, Synced) else {}
-        for path in [path for path, error in failed.items() if item_files.error_codes(error) == {"signature.unsigned"}]:
-            session.notify(f"ok, unsigned  {display_path(Path(path))}")
-            del failed[path]
-        _report_outcome(session, outcome)
-
     what = f"watching the items in {app.root(tier)}{', and signing what is saved' if signer else ''}"
-    await session.report_until_stopped(what, item_files.watch_items(app, tier, signer), report)
+    outcomes = item_files.watch_items(app, tier, signer)
+    await session.report_until_stopped(what, outcomes, partial(_report_outcome, session))
     session.notify("stopped")
     return DONE
 

@@ -116,7 +116,7 @@ def watch_items(
 ) -> AsyncGenerator[Synced | Retrying | RootMissing]:  # fmt: skip
     """Index a local tier, then what is changed of it, until it is closed; with a key, sign what is saved before that.
 
-    What was there when it began is not signed.
+    What was there when it began is not signed. An item that lacks nothing but a signature counts as skipped.
     """
     to, root, began = app.local(tier), app.root(tier), time.time()
     running = False
@@ -128,6 +128,11 @@ def watch_items(
         running = True
         report = await sync(ItemSource(to, app.gate), to, app.writer, paths=names)
         report.failed |= refused
+        for path, error in [*report.failed.items()]:
+            if isinstance(error, Rejected) and error_codes(error) == {"signature.unsigned"}:
+                report.skipped[path] = "ok, unsigned"
+                report.warnings += [finding for finding in error.findings if not finding.is_error]
+                del report.failed[path]
         return report
 
     async def sign_saved(key: SigningKey, names: Sequence[str] | None) -> dict[str, KiwiError]:
