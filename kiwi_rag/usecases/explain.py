@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -89,9 +90,8 @@ async def explain(app: Services, text: str) -> Explanation:
     UsageError
         When the address is malformed, or the path is in no tier.
     """
-    path = app.cwd / text
-    if path.is_file() or (path / "SKILL.md").is_file():
-        return await _explain_file(app, *_source_at(app, path))
+    if named := _source_at(app, app.cwd / text):
+        return await _explain_file(app, *named)
     address, problem = parse_address(text), None
     for name in [address.tier] if address.tier else app.source_names("all"):
         has_items = app.registry_connection.exists if name == "registry" else app.has_index(app.root(name))
@@ -112,7 +112,10 @@ async def explain(app: Services, text: str) -> Explanation:
     return await _explain_stored(app, missing.tier, missing.stored)
 
 
-def _source_at(app: Services, path: Path) -> tuple[Collection, SourceFile]:
+def _source_at(app: Services, path: Path) -> tuple[Collection, SourceFile] | None:
+    """Return the tier and the item of a file, or of a skill's folder; None where there is neither."""
+    if not (os.path.isfile(path) or os.path.isfile(path / "SKILL.md")):  # noqa: PTH113  # it may be too long for a name
+        return None
     for name in app.source_names("local"):
         if path.absolute().is_relative_to(app.root(name).absolute()):
             sources = sign.sources_of([path.with_name(path.name.removesuffix(".sig"))], app.root(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,6 @@ from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, check_pattern, check_principal
 
-MAX_PATH = 1024
 WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""
 _KEY_ID = re.compile(r'"keyid"\s*:\s*"([0-9a-f]{64})"')
@@ -80,11 +80,10 @@ def offered_signers(
     UsageError, SourceUnreadable
         When it is nothing of that, or nobody says whose key it is.
     """
-    path = app.cwd / Path(what).expanduser()
     if what.startswith(trust_file.LINE):
         offered: Sequence[Signer] = (trust_file.parse_shared(what),)
-    elif len(what) < MAX_PATH and path.is_file():
-        offered = trust_file.read_shared(path)
+    elif os.path.isfile(app.cwd / what):  # noqa: PTH113  # Path.is_file raises where a text is too long for a name
+        offered = trust_file.read_shared(app.cwd / what)
     else:
         offered = (Signer("", parse_public_key(app, what)),)
     found = []
@@ -93,10 +92,11 @@ def offered_signers(
         if not (principal or one.principal):
             raise UsageError(f"nothing says whose key {one.public_key.hex()} is", hint="add --principal NAME")
         signer = replace(one, principal=check_principal(principal or one.principal), **given)
-        shared = {"patterns", "types"} if one.principal else set[str]()
-        shared |= {n for n in ("valid_after", "valid_before") if getattr(one, n)}
-        shared |= {"status"} if one.status is not SignerStatus.ACTIVE else set()
-        found.append((signer, shared | set(given)))
+        bare = Signer("", one.public_key)
+        shared = {
+            name for name in ("valid_after", "valid_before", "status") if getattr(one, name) != getattr(bare, name)
+        }
+        found.append((signer, {*given, *shared, *(("patterns", "types") if one.principal else ())}))
     if not found:
         raise UsageError(f"{what} lists no signer", hint="its owner runs kiwi keys show --share")
     return found

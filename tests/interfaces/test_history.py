@@ -185,6 +185,7 @@ def test_what_cannot_be_read_is_explained_too(ready: Kiwi):
     link.symlink_to("/etc/passwd")
     assert refused_step(ready, str(link))[0] == 0
     assert "is in no tier" in ready.run("why", "/etc/passwd", expect=2).stderr
+    assert "item id" in ready.run("why", "a" * 300, expect=2).stderr
 
 
 def test_a_time_in_the_future_and_a_version_below_the_highest_are_explained(
@@ -234,6 +235,18 @@ def test_a_revoked_key_and_a_version_that_was_rolled_back_are_explained(indexed:
     indexed.run("registry", "revoke", ADA, "--reason", "laptop stolen", "--yes")
     step, says, _ = refused_step(indexed, "acme/note@project")
     assert step == 8 and "revoked by registry kiwi" in says and "laptop stolen" in says
+
+
+def test_every_command_that_why_shows_is_one(indexed: Kiwi):
+    (indexed.cwd / ".ai/trust.toml").write_text("")
+    path = indexed.write("knowledge/acme/other.md", note())
+    shown = [*indexed.json("why", str(path), expect=4)["checks"], *indexed.json("why", "acme/note")["checks"]]
+    hints = {check["hint"] for check in shown if check["hint"]}
+    assert hints == {"kiwi sign .ai/knowledge/acme/other.md", "kiwi index --tier project", "kiwi trust project"}
+    for hint in sorted(hints, reverse=True):
+        indexed.run(*shlex.split(hint)[1:], *(["--yes"] if "trust" in hint else []))
+    indexed.run("index")
+    assert indexed.json("why", "acme/other")["state"] == "trusted"
 
 
 def test_why_records_nothing(indexed: Kiwi):

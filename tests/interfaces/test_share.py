@@ -165,6 +165,13 @@ def test_a_file_that_is_none_of_these_is_refused(kiwi: Kiwi, content: str | byte
     assert trusted(kiwi) == []
 
 
+@pytest.mark.parametrize("what", ["ab" * 200, "~nobody/key", "kiwi:trust:" + "A" * 5000, "no/such/file"])
+def test_what_is_neither_a_key_nor_a_line_nor_a_file_is_refused(kiwi: Kiwi, what: str):
+    said = kiwi.run("trust", "add", what, "--principal", ADA, "--yes", expect=2).stderr
+    assert "→ " in said
+    assert trusted(kiwi) == []
+
+
 def test_setup_without_a_terminal_prints_the_command_and_pins_nothing(teammate: Kiwi):
     said = teammate.run("setup", "claude", "--project").stderr
     assert re.search(rf"{ADA} is active, may sign acme/\*", said)
