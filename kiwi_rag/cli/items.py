@@ -82,7 +82,7 @@ async def sign(session: Session, app: Services, **given: Any) -> int:
 async def add(session: Session, app: Services, **given: Any) -> int:
     """Check, sign and index items in one step. Nothing is written for a refused item.
 
-    The version of an edited item has to be raised: on a terminal you are asked by how much, else --bump says it.
+    On a terminal you are asked by how much to raise the version of an edited item; elsewhere --bump says it.
     """
     given["ask_passphrase"] = cache(ask_passphrase)
     drafts, rejected = await use_case.make_drafts(app, report=session.notify, **given)
@@ -102,8 +102,8 @@ async def _ask_and_raise(
         return ()
     given = {**given, "paths": edited, "report": session.notify}
     drafts, rejected = await use_case.make_drafts(app, **{**given, "bump": "patch"})
-    refs = [draft.ref for draft in drafts]
-    session.notify(*(f"{ref.item_id} is not what was signed; patch makes it {ref.version}" for ref in refs))
+    for ref in (draft.ref for draft in drafts):
+        session.notify(f"{ref.item_id} is not what was signed; patch makes it {ref.version}")
     part = click.prompt("Raise the version", type=click.Choice([*PARTS, "no"]), default="patch", err=True)
     if part in PARTS[1:]:
         drafts, rejected = await use_case.make_drafts(app, **{**given, "bump": part})
@@ -134,15 +134,14 @@ async def _store(
 @option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
 @option("--jobs", type=click.IntRange(min=1), default=JOBS, help="Batches of 64 passages to embed at the same time.")
 @option("--watch", is_flag=True, help="Run until stopped: check each item when it is saved, and index signed ones.")
-@option("--sign", is_flag=True, help="With --watch: sign each item that is saved, with the next patch version.")
+@option("--sign", is_flag=True, help="With --watch: sign each item that is saved; the key must need no prompt.")
 @KEY
 async def index(
     session: Session, app: Services, tier: str, rebuild: bool, jobs: int, watch: bool, sign: bool, key: str
 ) -> int:
     """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again.
 
-    A higher number of --jobs is faster with an embedding server only. --sign signs whatever is written below .ai while
-    it runs, also by git or an agent; its key must need no passphrase from a terminal.
+    More --jobs are faster with an embedding server only. --sign signs whatever is written below .ai while it runs.
     """
     if (sign and not watch) or (watch and rebuild):
         raise UsageError("--sign works with --watch only, and --watch without --rebuild", hint="kiwi index --watch")
@@ -213,8 +212,7 @@ async def publish(
     signer. Other users cannot find or read it, or learn that it exists. Without --private and --public new items are
     public, and published ones are not changed; --public makes published private items public, too.
 
-    With --bump all items are checked first; then those that are new or edited are signed, with the next version, and
-    indexed. On a terminal you are asked about edited items.
+    With --bump all items are checked, then what is new or edited is signed, with the next version, and indexed.
     """
     tier = given["tier"]
     if bool(given["paths"]) == everything:
