@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,7 @@ from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.usecases.trust import fetch_revocations
+from kiwi_rag.usecases.trust import fetch_revocations, next_step
 
 REF = click.argument("ref")
 JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
@@ -34,7 +37,8 @@ PATHS = click.argument("paths", nargs=-1, required=True, type=click.Path(path_ty
 LOCAL = ("project", "user")
 TIER = option("--tier", choices=LOCAL, default="project", help="The tier: .ai of the project, or ~/.ai of the user.")
 KEY = option("--key", default="", help="Name of the key to sign with. Default: the only one you have.")
-BUMP = option("--bump", choices=("patch", "minor", "major"), help="Raise versions of edited items; add missing ones.")
+PARTS = ("patch", "minor", "major")
+BUMP = option("--bump", choices=PARTS, help="Raise versions of edited items; add missing ones.")
 
 
 @command(epilog="Example: kiwi validate .ai, or kiwi validate .ai/directives/acme/deploy/staging.md")
@@ -83,10 +87,42 @@ async def sign(session: Session, app: Services, **given: Any) -> int:
 @KEY
 @BUMP
 async def add(session: Session, app: Services, **given: Any) -> int:
-    """Check, sign and index items in one step. Nothing is written for a refused item."""
-    drafts, rejected = await use_case.make_drafts(app, ask_passphrase=ask_passphrase, report=session.notify, **given)
-    refused, rows = [*rejected], []
-    async with aclosing(use_case.store(app, drafts, given["tier"])) as outcomes:
+    """Check, sign and index items in one step. Nothing is written for a refused item.
+
+    On a terminal you are asked by how much to raise the version of an edited item; elsewhere --bump says it.
+    """
+    given["ask_passphrase"] = cache(ask_passphrase)
+    drafts, rejected = await use_case.make_drafts(app, report=session.notify, **given)
+    if not given["bump"] and (raised := await _ask_and_raise(session, app, use_case.edited_paths(rejected), given)):
+        drafts, rejected = [*drafts, *raised], [one for one in rejected if not use_case.edited_paths([one])]
+    rows, refused = await _store(session, app, drafts, given["tier"])
+    refused = [use_case.name_command(one, "add") for one in (*rejected, *refused)]
+    session.print_data({"added": rows, "refused": [r.as_dict() for r in refused]})
+    return session.report_refusals(refused)
+
+
+async def _ask_and_raise(
+    session: Session, app: Services, edited: Sequence[Path], given: Mapping[str, Any]
+) -> Sequence[Draft]:  # fmt: skip
+    """Ask on a terminal by how much to raise the versions of edited items; return them as they are to be written."""
+    if not edited or not sys.stdin.isatty():
+        return ()
+    given = {**given, "paths": edited, "report": session.notify}
+    drafts, rejected = await use_case.make_drafts(app, **{**given, "bump": "patch"})
+    for ref in (draft.ref for draft in drafts):
+        session.notify(f"{ref.item_id} is not what was signed; patch makes it {ref.version}")
+    part = click.prompt("Raise the version", type=click.Choice([*PARTS, "no"]), default="patch", err=True)
+    if part in PARTS[1:]:
+        drafts, rejected = await use_case.make_drafts(app, **{**given, "bump": part})
+    return () if rejected or part == "no" else drafts
+
+
+async def _store(
+    session: Session, app: Services, drafts: Sequence[Draft], tier: str
+) -> tuple[list[dict[str, Any]], list[Rejected]]:
+    """Write and index drafts, and print a line for each; return the rows, and the rejections."""
+    refused, rows = list[Rejected](), list[dict[str, Any]]()
+    async with aclosing(use_case.store(app, drafts, tier)) as outcomes:
         async for outcome in outcomes:
             if isinstance(outcome, Rejected):
                 refused.append(outcome)
@@ -97,22 +133,35 @@ async def add(session: Session, app: Services, **given: Any) -> int:
                 about = {"ref": str(done.ref), "digest": done.digest, "signer": done.principal}
                 rows.append({**about, "unchanged": is_known})
                 session.print_receipt(f"{'unchanged' if is_known else 'added'}  {done.ref}")
-    session.print_data({"added": rows, "refused": [r.as_dict() for r in refused]})
-    return session.report_refusals(refused)
+    return rows, refused
 
 
 @command(epilog="Example: kiwi index, or kiwi index --tier user")
 @TIER
 @option("--rebuild", is_flag=True, help="Empty the index first. Recorded versions and the audit log are kept.")
 @option("--jobs", type=click.IntRange(min=1), default=JOBS, help="Batches of 64 passages to embed at the same time.")
-async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs: int) -> int:
+@option("--watch", is_flag=True, help="Run until stopped: check each item when it is saved, and index signed ones.")
+@option("--sign", is_flag=True, help="With --watch: sign each item that is saved; the key must need no prompt.")
+@KEY
+async def index(
+    session: Session, app: Services, tier: str, rebuild: bool, jobs: int, watch: bool, sign: bool, key: str
+) -> int:
     """Update a tier's index: admit and embed changed files, and remove deleted ones. Can be stopped and run again.
 
-    A higher number of --jobs is faster with an embedding server only.
+    More --jobs are faster with an embedding server only. --sign signs whatever is written below .ai while it runs.
     """
-    session.notify(old_index_notice(app.old_catalog(app.root(tier))))
+    if (sign and not watch) or (watch and rebuild):
+        raise UsageError("--sign works with --watch only, and --watch without --rebuild", hint="kiwi index --watch")
+    if watch:
+        from kiwi_rag.cli.workspace import watch_items
+
+        return await watch_items(session, app, tier, app.signing_key(key) if sign else None)
+    session.notify_old_index(app.old_catalog(app.root(tier)))
+
+    titles: list[str] = []
 
     def report_stored(admission: Admission) -> None:
+        titles.append(admission.item.title)
         if not session.shows_progress:
             session.print_receipt(f"stored  {admission.ref}")
 
@@ -130,12 +179,10 @@ async def index(session: Session, app: Services, tier: str, rebuild: bool, jobs:
         "passages": report.passages, "encoded": encoded,
     }  # fmt: skip
     session.print_data(data, [counts])
-    return session.report_refusals(report.rejected)
-
-
-def old_index_notice(old: Path | None) -> str:
-    """Return a notice if only a pre-release Kiwi indexed these files."""
-    return f"{old} is the index of a pre-release Kiwi and stays as it is; a new one is made beside it" if old else ""
+    code = session.report_refusals(report.rejected)
+    is_first = titles and report.unchanged == 0
+    session.notify(next_step(app) or (f"next: kiwi search {shlex.quote(titles[0])}" if is_first else ""))
+    return code
 
 
 @command(epilog="Example: kiwi sync --to user, or kiwi sync .ai/knowledge --to user")
@@ -158,8 +205,10 @@ async def sync(session: Session, app: Services, paths: tuple[Path, ...], target:
 @option("--private", "visibility", flag_value="private", help="Make new items visible to their owner only.")
 @option("--public", "visibility", flag_value="public", help="Make items visible to everybody. This cannot be undone.")
 @TIER
+@KEY
+@BUMP
 async def publish(
-    session: Session, app: Services, paths: tuple[Path, ...], everything: bool, visibility: Visibility | None, tier: str
+    session: Session, app: Services, everything: bool, visibility: Visibility | None, **given: Any
 ) -> int:
     """Publish signed items and make them searchable for everyone who trusts their signer.
 
@@ -169,13 +218,28 @@ async def publish(
     The owner of a private item is the user who is logged in (Supabase), else the database role with the name of its
     signer. Other users cannot find or read it, or learn that it exists. Without --private and --public new items are
     public, and published ones are not changed; --public makes published private items public, too.
+
+    With --bump all items are checked, then what is new or edited is signed, with the next version, and indexed.
     """
-    if bool(paths) == everything:
+    tier = given["tier"]
+    if bool(given["paths"]) == everything:
         raise UsageError("name files or folders, or use --all", hint="kiwi publish --all")
-    sources = use_case.files_at(app, paths, tier)
+    sources = use_case.files_at(app, given["paths"], tier)
+    given |= {"paths": [source.path for source in sources], "ask_passphrase": cache(ask_passphrase)}
     run = await use_case.prepare_publication(app, tier, visibility)
     run.report = session.notify
+    if given["bump"] and (rejected := await _raise_all(session, app, given)):
+        session.print_data({"published": [], "refused": [r.as_dict() for r in rejected]})
+        session.notify("nothing was published")
+        return session.report_refusals(rejected)
     rows, failures = await _publish(session, run, sources)
+    edited = use_case.edited_paths(failure.error for failure in failures)
+    if raised := await _ask_and_raise(session, app, edited, given):
+        await _store(session, app, raised, tier)
+        more, still = await _publish(session, run, [draft.source for draft in raised])
+        failures = [one for one in failures if not use_case.edited_paths([one.error])] + still
+        rows += more
+    failures = [replace(one, error=use_case.name_command(one.error, "publish")) for one in failures]
     session.print_data({"published": rows, "refused": [f.error.as_dict() for f in failures]})
     new = sum(not row["already_published"] for row in rows)
     public = sum(not row["private"] for row in rows) if visibility == "private" else 0
@@ -191,6 +255,15 @@ async def publish(
     session.notify(f"{len(failures) - len(refused)} not published; run the command again to continue")
     session.report_error(run.unreachable)
     return PARTLY
+
+
+async def _raise_all(session: Session, app: Services, given: Mapping[str, Any]) -> Sequence[Rejected]:
+    """Sign and index what is new or edited, with raised versions; return the rejections, for which none is written."""
+    unknown: list[str] = []
+    drafts, rejected = await use_case.make_drafts(app, report=unknown.append, **given)
+    if unknown:
+        raise RegistryUnreachable(f"{unknown[0]}; nothing was changed", hint="kiwi registry status")
+    return rejected or (await _store(session, app, [draft for draft in drafts if draft.fresh], given["tier"]))[1]
 
 
 async def _publish(

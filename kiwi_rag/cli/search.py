@@ -17,6 +17,7 @@ from kiwi_rag.model import ITEM_TYPES, FusionMethod, FusionWeights, SearchQuery,
 from kiwi_rag.render import counted, hits
 from kiwi_rag.render.layout import fold_notice
 from kiwi_rag.services import Services
+from kiwi_rag.usecases.trust import next_step
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.judgements import Dataset
@@ -73,7 +74,9 @@ def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
-    return show_reply(session, reply, hits.reply_json(reply, explain), form, explain)
+    code = show_reply(session, reply, hits.reply_json(reply, explain), form, explain)
+    session.notify("" if reply.hits and not reply.refused else next_step(session.app()))
+    return code
 
 
 def show_reply(

@@ -125,6 +125,11 @@ class Session:
         for line in () if self.quiet else filter(None, notices):
             self.print(render.safe(line), err=True)
 
+    def notify_old_index(self, old: Path | None) -> None:
+        """Notify that only a pre-release Kiwi indexed some files, if `old` is its index."""
+        what = "is the index of a pre-release Kiwi and stays as it is; a new one is made beside it"
+        self.notify(f"{old} {what}" if old else "")
+
     def style(self, text: str, role: str) -> str:
         """Colour `text` for a terminal; `print` removes the colours when stdout is none."""
         return click.style(text, **_STYLES[role]) if role in _STYLES else text

@@ -15,6 +15,7 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.session import DONE, PARTLY, Session, command, option
+from kiwi_rag.cli.trust import propose_project_trust
 from kiwi_rag.collection import MEMORY, RANKS
 from kiwi_rag.config import PROJECT_FOLDER, home_of, process_environment
 from kiwi_rag.errors import UsageError
@@ -25,6 +26,7 @@ from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.services import Services
 from kiwi_rag.storage.atomic import create_file, disk_errors
 from kiwi_rag.usecases.status import collect_status, diagnose
+from kiwi_rag.usecases.trust import next_step
 
 _EXAMPLES = """\b
 Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project, for the whole team
@@ -50,7 +52,10 @@ def setup(
     session: Session, name: str, project: bool, tasks: bool, memory: bool, recall: bool, toolsets: str, remove: bool,
     dry_run: bool,
 ) -> None:  # fmt: skip
-    """Configure an AI client to start Kiwi as an MCP server, and its agent to search Kiwi before it reads files."""
+    """Configure an AI client to start Kiwi as an MCP server, and its agent to search Kiwi before it reads files.
+
+    In a project whose trust file you have not pinned, its signers are listed, and you are asked whether to trust them.
+    """
     from kiwi_rag.mcp.toolsets import parse_names
 
     known, toolsets = CLIENTS[name], ",".join(parse_names(toolsets)) if toolsets else ""
@@ -72,6 +77,8 @@ def setup(
         _advise(session, known, project or tasks, toolsets)
         session.notify(*ai_clients.MEMORY_PLACES if memory else ())
         session.notify(f"next: {ai_clients.THEN if tasks else ai_clients.THEN_MEMORY if memory else known.then}")
+    if not (dry_run or remove):
+        propose_project_trust(session, session.app())
 
 
 def _check_options(client: Client, *, tasks: bool, memory: bool, recall: bool) -> None:
@@ -163,7 +170,7 @@ async def status(session: Session, app: Services) -> int:
     """Show the tiers, the model, the cache, the latest errors and the local service, without starting anything."""
     data = await collect_status(app)
     session.print_data(data, render.status_lines(data))
-    session.notify("" if session.as_json else render.status_notice(data))
+    session.notify("" if session.as_json else render.status_notice(data), next_step(app))
     return PARTLY if any(row["problems"] for row in data["tiers"]) else DONE
 
 

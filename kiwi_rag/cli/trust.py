@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -47,11 +49,18 @@ def list_keys(session: Session, app: Services) -> None:
     session.print_data(rows, lines, empty=f"there is no key in {app.keys_dir}; create one with: kiwi keys new")
 
 
-@keys.command(epilog="Example: kiwi keys show default")
+@keys.command(epilog="Example: kiwi keys show default, or kiwi keys show --share")
 @click.argument("name", default="")
-def show(session: Session, app: Services, name: str) -> None:
+@option("--share", is_flag=True, help="Print one line, with which a teammate trusts the key: kiwi trust add LINE.")
+def show(session: Session, app: Services, name: str, share: bool) -> None:
     """Show a key's public key, key id and status."""
-    _show_key(session, app, app.key_name(name))
+    chosen = app.key_name(name)
+    if not share:
+        _show_key(session, app, chosen)
+        return
+    line = use_case.share_key(app, chosen)
+    session.print_data({"line": line}, [line])
+    session.notify("a teammate trusts the key with: kiwi trust add LINE, with this line for LINE")
 
 
 @keys.command(epilog="Example: kiwi keys export default --private > default.pem")
@@ -141,40 +150,61 @@ def list_signers(session: Session) -> None:
 
 
 @trust.command(epilog="Example: kiwi trust add 3b6a27… --principal ada@acme.example --items 'acme/*' --type directive")
-@click.argument("public_key")
-@option("--principal", required=True, help="Name of the key's owner.")
+@click.argument("what", metavar="PUBLIC_KEY|LINE|FILE")
+@option("--principal", default="", help="Name of the key's owner. Required for a public key, which does not name it.")
 @ITEMS
 @option("--type", "types", multiple=True, choices=ItemType, help="Only these types. Default: all items. Repeatable.")
 @option("--valid-after", type=TIME, help="Accept signatures from this time on, UTC.")
 @option("--valid-before", type=TIME, help="Accept signatures until this time, UTC.")
 @option("--status", choices=SignerStatus, help="Status of the key. Default: active.")
 @option("--replace", "replaces", is_flag=True, help="Replace the entry of a key that is trusted already.")
-@option("--yes", is_flag=True, help="Do not ask before permissions are removed.")
-def add(session: Session, public_key: str, principal: str, replaces: bool, yes: bool, **given: Any) -> None:
+@option("--yes", is_flag=True, help="Do not ask before shared signers are trusted, or permissions are removed.")
+def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, **given: Any) -> None:
     """Trust a public key (64 hex digits) for this user, or let a trusted key sign more.
+
+    In place of the public key: a line that its owner got from `kiwi keys show --share`, or a file with such lines, a
+    public key (PEM or hex digits) or a trust.toml. What these say is shown, and you are asked.
 
     With --replace the entry of a trusted key is replaced; the permissions that it loses are listed, and you are asked.
     """
     app = session.app()
     given["patterns"] = tuple(map(check_pattern, given["patterns"]))
     fields = {name: value for name, value in given.items() if value}
-    signer = Signer(check_principal(principal), use_case.parse_public_key(app, public_key), **fields)
-    entry, losses = use_case.plan_entry(app, signer, fields, replaces=replaces)
+    offered = use_case.offered_signers(app, what, principal, fields)
+    planned = [use_case.plan_entry(app, signer, names, replaces=replaces) for signer, names in offered]
+    losses, first = [loss for _, lost in planned for loss in lost], offered[0][0]
+    is_shared = first.public_key.hex() != what.strip().lower()
+    if is_shared:
+        _list_signers(session, (signer for signer, _ in offered))
+        others = {one.principal for one in app.trust.signers if one.key_id not in {s.key_id for s, _ in offered}}
+        doubt = "is trusted with another key already; ask its owner about this one before you accept it"
+        session.notify(*(f"  {name} {doubt}" for name in sorted(others & {s.principal for s, _ in offered})))
     session.notify(*(f"  {loss}" for loss in losses))
-    if losses:
-        confirm("Remove these permissions?", f"{use_case.command(signer)} --replace", yes=yes)
-    use_case.save_signer(app, entry)
-    _show_entry(session, entry)
-    overruling = f"to trust it nevertheless: kiwi trust overrule {principal}"
-    revoked = (one for one in app.notices() if one.key_id == signer.key_id and not one.overruled)
-    session.notify(*(f"the key was {one} and stays untrusted; {overruling}" for one in revoked))
+    if losses or is_shared:
+        question = "Remove these permissions?" if losses else "Trust these signers?"
+        again = "repeat the command with" if is_shared else f"{use_case.command(first)} --replace"
+        confirm(question, again, yes=yes)
+    use_case.save_signers(app, *(entry for entry, _ in planned))
+    _show_entries(session, [entry for entry, _ in planned])
+    names = {one.key_id: shlex.quote(one.principal) for one, _ in planned}
+    session.notify(*(
+        f"the key was {one} and stays untrusted; to trust it nevertheless: kiwi trust overrule {names[one.key_id]}"
+        for one in app.notices()
+        if one.key_id in names and not one.overruled
+    ))  # fmt: skip
 
 
-def _show_entry(session: Session, signer: Signer) -> None:
-    row = signer_row(signer)
-    session.print_data(row, [f"public key: {row['public_key']}", f"key id: {row['key_id']}"])
-    may = f"{signer.principal} is {signer.status}, may sign {', '.join(signer.patterns)} ({row['types']})"
-    session.notify(may, f"other users trust it with: {signer.trust_command()}")
+def _list_signers(session: Session, signers: Iterable[Signer]) -> None:
+    """List signers before they are trusted."""
+    session.notify(*(f"  {signer.rights}  key id {signer.key_id[:16]}…" for signer in signers))
+
+
+def _show_entries(session: Session, signers: Sequence[Signer]) -> None:
+    rows = [signer_row(signer) for signer in signers]
+    lines = (f"{name.replace('_', ' ')}: {row[name]}" for row in rows for name in ("public_key", "key_id"))
+    session.print_data(rows if len(rows) > 1 else rows[0], lines)
+    for one in signers:
+        session.notify(one.rights, f"other users trust it with: {one.trust_command()}")
 
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")
@@ -190,10 +220,26 @@ def remove(session: Session, who: str) -> None:
 def project(session: Session, app: Services, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
     path, digest, signers = use_case.read_project_trust(app)
-    session.notify(*(f"  {s.principal}  {s.status}  {', '.join(s.patterns)}  key id {s.key_id[:16]}…" for s in signers))
+    _list_signers(session, signers)
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
+    _pin(session, app, path, digest)
+
+
+def _pin(session: Session, app: Services, path: Path, digest: str) -> None:
     use_case.pin_project(app, path, digest)
-    session.notify(f"pinned {path}; after each change of the file run kiwi trust project again")
+    session.notify(f"pinned {path}; after each change of the file run kiwi trust project again", "next: kiwi index")
+
+
+def propose_project_trust(session: Session, app: Services) -> None:
+    """Pin the project's trust file after a confirmation, which only a terminal can give; else print the command."""
+    if use_case.project_trust_problem(app):
+        path, digest, signers = use_case.read_project_trust(app)
+        session.notify(f"{path} lists signers of this project:")
+        _list_signers(session, signers)
+        if sys.stdin.isatty() and click.confirm("Trust these signers in this project?", err=True):
+            _pin(session, app, path, digest)
+            return
+    session.notify(use_case.next_step(app))
 
 
 @trust.command(epilog="Example: kiwi trust overrule ada@acme.example")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.items import old_index_notice
 from kiwi_rag.cli.search import show_reply
 from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Session, ask_passphrase, option
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
@@ -30,12 +29,14 @@ from kiwi_rag.services.workspace import Workspace
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.sources.workspace import watch as watching
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced
+from kiwi_rag.usecases import add as item_files
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.status import collect_workspace_status, recorded_run
 
 if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.integrations.git_hooks import HookPlan
+    from kiwi_rag.signing.keys import SigningKey
 
 ROOT = click.argument("root", type=FOLDER, required=False, default=None)
 STORE = option("--store", choices=WORKSPACE_STORES, help="Store of the index. Default: the setting workspace_store.")
@@ -103,7 +104,8 @@ async def index(
     paths = [opened.config.relative_path(file) for file in files] or None
     outer, root = opened.outer, opened.config.root.resolve()
     nested = f"{root} is inside the workspace {outer}; from now on searches below {root} use its own index"
-    session.notify(nested if outer else "", old_index_notice(opened.old_catalog))
+    session.notify(nested if outer else "")
+    session.notify_old_index(opened.old_catalog)
     return await update_index(session, app, opened, writer, paths, prune=prune, rebuild=rebuild)
 
 
@@ -145,6 +147,15 @@ async def watch(session: Session, app: Services, opened: Workspace) -> None:
     outcomes = watching.watch(opened.config, partial(opened.update, writer, embed=False), embed)
     await session.report_until_stopped(f"watching {opened.config.root}", outcomes, partial(_report_outcome, session))
     session.notify("stopped")
+
+
+async def watch_items(session: Session, app: Services, tier: str, signer: SigningKey | None) -> int:
+    """Check and index the items of a tier when they are saved, until stopped; with a `signer` sign them before that."""
+    what = f"watching the items in {app.root(tier)}{', and signing what is saved' if signer else ''}"
+    outcomes = item_files.watch_items(app, tier, signer)
+    await session.report_until_stopped(what, outcomes, partial(_report_outcome, session))
+    session.notify("stopped")
+    return DONE
 
 
 def _report_outcome(session: Session, outcome: object) -> None:

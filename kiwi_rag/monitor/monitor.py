@@ -301,9 +301,9 @@ def newer(version: str, seen: Iterable[SeenVersion], revoked: Iterable[str]) -> 
 
     Those are the higher ones that were not yanked, and whose key is not in `revoked`.
     """
-    revoked, served = set(revoked), _order(version)
-    above = [s for s in seen if not s.yanked and s.key_id not in revoked and _order(s.version) > served]
-    return sorted(above, key=lambda s: _order(s.version), reverse=True)
+    revoked, served = set(revoked), version_order(version)
+    above = [s for s in seen if not s.yanked and s.key_id not in revoked and version_order(s.version) > served]
+    return sorted(above, key=lambda s: version_order(s.version), reverse=True)
 
 
 def check_rollback(ref: ItemRef, above: SeenVersion, state: VersionState | None, found_by: str) -> bool:
@@ -331,7 +331,8 @@ def _accept_hint(ref: ItemRef) -> str:
     return f"ask the registry's operator why; to accept what it says now: kiwi registry accept {item}"
 
 
-def _order(version: str) -> semver.Version:
+def version_order(version: str) -> semver.Version:
+    """Return a version as one that can be compared; `MalformedEnvelope` where it is no SemVer version."""
     try:
         return semver.Version.parse(version)
     except ValueError as error:  # an item can be signed without Kiwi, and then its version is not checked

@@ -143,7 +143,7 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FILLED_BY = {
-    "project": "to add some: kiwi sign .ai, then kiwi index",
+    "project": "to add some: kiwi add PATH, or for signed files kiwi index",
     "user": "to copy those of a project into it, run in the project's folder: kiwi sync --to user",
     "registry": "to publish those of this project: kiwi publish --all",
 }

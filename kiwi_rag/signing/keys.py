@@ -306,6 +306,26 @@ def parse_public(text: str) -> bytes:
     return dsse.check_public_key(bytes.fromhex(text.strip()))
 
 
+def public_key_of(pem: bytes) -> bytes:
+    """Return the public key in a PEM file, strictly.
+
+    Raises
+    ------
+    UsageError
+        When it holds something else, such as a private key.
+    SignatureRefused
+        When it is a weak or non-canonical key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    with suppress(ValueError, UnsupportedAlgorithm):
+        if isinstance(key := load_pem_public_key(pem), Ed25519PublicKey):
+            return dsse.check_public_key(key.public_bytes_raw())
+    raise UsageError("the PEM file holds no Ed25519 public key", hint="kiwi keys export prints the public key")
+
+
 def check_name(name: str) -> str:
     """Return `name` if it can name a key file.
 

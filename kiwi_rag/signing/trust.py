@@ -53,6 +53,14 @@ class Signer:
         """Hex SHA-256 of the public key."""
         return sha256_hex(self.public_key)
 
+    @property
+    def rights(self) -> str:
+        """In words, what this key may sign, and when; the right to sign everything stands out."""
+        what = "EVERY item" if "*" in self.patterns else ", ".join(self.patterns)
+        after = f" from {format_time(self.valid_after)} on" if self.valid_after else ""
+        before = f" until {format_time(self.valid_before)}" if self.valid_before else ""
+        return f"{self.principal} is {self.status}, may sign {what} ({', '.join(self.types)}){after}{before}"
+
     def extended(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
         """Return this signer with the right to sign these patterns and types as well, without duplicates."""
         more = tuple(p for p in patterns if not any(matches(granted, p) for granted in self.patterns))

@@ -1,11 +1,15 @@
 """The trust files ``trust.toml`` of the user and of a project, parsed strictly and written atomically.
 
+And the line by which one user gives a signer to another, ``kiwi:trust:1:…``: base64url of canonical JSON, a checksum.
+
 A project's file comes with its repository, so it counts only after this user pinned its digest
 (``kiwi trust project``). A pin is an entry in the user's file.
 """
 
 from __future__ import annotations
 
+import base64
+import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -13,14 +17,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable
+from kiwi_rag.errors import ConfigError, KiwiError, SourceUnreadable, UsageError
 from kiwi_rag.model import ItemType, sha256_hex
-from kiwi_rag.signing.keys import parse_public
+from kiwi_rag.signing import dsse
+from kiwi_rag.signing.keys import parse_public, public_key_of
+from kiwi_rag.signing.statement import canonical, format_time, parse_time
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
 from kiwi_rag.storage.atomic import write_user_files
 from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
 MAX_BYTES = 1 << 20
+LINE = "kiwi:trust:"
+"""What a shared signer begins with; the version of its form follows."""
+_LINE = re.compile(rf"{LINE}1:([A-Za-z0-9_-]{{1,4000}})\.([0-9a-f]{{8}})")
+_TIMES = ("valid_after", "valid_before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,60 @@ def save(path: Path, content: TrustFile) -> None:
     if content.pins:
         document["project"] = [{"path": p, "sha256": d} for p, d in sorted(content.pins.items())]
     write_user_files({path: tomlkit.dumps(document).encode()})
+
+
+def shared_line(signer: Signer) -> str:
+    """Return the line that gives a signer to another user: principal, key, items, types and times."""
+    table = _signer_table(replace(signer, status=SignerStatus.ACTIVE))
+    del table["status"]
+    data = canonical(table | {name: format_time(table[name]) for name in _TIMES if name in table})
+    return f"{LINE}1:{base64.urlsafe_b64encode(data).decode().rstrip('=')}.{sha256_hex(data)[:8]}"
+
+
+def parse_shared(line: str) -> Signer:
+    """Return the signer in a line that `shared_line` made.
+
+    Raises
+    ------
+    UsageError
+        When it is another text, an altered or incomplete line, or says anything else.
+    """
+    hint = "copy the whole line that kiwi keys show --share prints"
+    found = _LINE.fullmatch(line)
+    if found is None:
+        raise UsageError(f"a line that begins with {LINE} is not complete, or of another version of Kiwi", hint=hint)
+    try:
+        data = base64.urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4))
+        table = dict(dsse.strict_json(data, "a shared signer"))
+        times = {name: parse_time(table[name]) for name in _TIMES if name in table}
+        signer = _signer({**_only(table, set(_SIGNER_KEYS) - {"status"}), **times})
+    except (KeyError, ValueError, TypeError, AttributeError, KiwiError) as error:
+        raise UsageError(f"the line is not valid: {error}", hint=hint) from error
+    if shared_line(signer) != line:
+        raise UsageError("the line was altered: its checksum or its form is wrong", hint=hint)
+    return signer
+
+
+def read_shared(path: Path) -> tuple[Signer, ...]:
+    """Return the signers in a file: a trust file, lines that `shared_line` made, or a public key as PEM or hex.
+
+    A bare key has an empty principal.
+
+    Raises
+    ------
+    UsageError, SourceUnreadable
+        When it is none of these.
+    """
+    try:
+        data = _bytes_of(path)
+        lines = [line.strip() for line in data.decode().splitlines() if line.strip() and line[0] != "#"]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceUnreadable(f"cannot read {path}: it is no text that this user may read") from error
+    if any(line.startswith(LINE) for line in lines):
+        return tuple(map(parse_shared, lines))
+    if len(lines) == 1 or "-----BEGIN" in data.decode():
+        return (Signer("", parse_public(lines[0]) if len(lines) == 1 else public_key_of(data)),)
+    return load(path).signers
 
 
 def policy(user: Path, project: Path | None) -> TrustPolicy:

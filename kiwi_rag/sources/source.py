@@ -214,9 +214,11 @@ class ItemSource(Source):
     gate: ValidationManager
 
     def find(self, paths: Sequence[str] | None, indexed: Sequence[str], report: SyncReport) -> Iterator[FoundFile]:
-        """Yield all item files below the root, with their content, by type and path."""
+        """Yield the item files below the root, with their content, by type and path."""
         for source in walk(root_of(self.to)):
             path = str(source.path)
+            if paths is not None and not named_paths(paths, [path]):
+                continue
             try:
                 content = content_of(read(source, self.to, self.gate))
             except Rejected as rejection:

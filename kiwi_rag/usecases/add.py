@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
-from kiwi_rag.formats.source import SourceFile, display_path, read_item, strays
+from kiwi_rag.formats.source import SourceFile, display_path, read_item, signature_path, strays, walk
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks, sync
-from kiwi_rag.model import Admission, Envelope, Finding, Visibility
+from kiwi_rag.model import ITEM_TYPES, Admission, Envelope, Finding, ItemType, Visibility
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
+from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.sources.source import ItemSource, SyncReport
+from kiwi_rag.sources.workspace.config import WorkspaceConfig
+from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced, watch
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.sign import Draft
+from kiwi_rag.validation.signature import EDITED
+
+ErrorT = TypeVar("ErrorT", bound=KiwiError)
+_EDITED = frozenset(("signature.metadata", "signature.version", "version.immutable", *EDITED))
 
 
 def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
@@ -58,6 +68,25 @@ async def make_drafts(  # noqa: PLR0913  # the options of a signature
     return made
 
 
+def error_codes(error: KiwiError) -> set[str]:
+    """Return the codes of the errors for which the gate rejected an item; none for another error."""
+    return {finding.code for finding in error.findings if finding.is_error} if isinstance(error, Rejected) else set()
+
+
+def edited_paths(errors: Iterable[KiwiError]) -> list[Path]:
+    """Return the files that were rejected only because their content is not the one that was signed or admitted."""
+    edited = (one for one in errors if isinstance(one, Rejected) and error_codes(one) <= _EDITED)
+    return [Path(one.findings[0].path) for one in edited]
+
+
+def name_command(error: ErrorT, command: str) -> ErrorT | Rejected:
+    """Return a rejection whose hints raise versions by `command`, not by ``kiwi sign``; another error as it is."""
+    if not isinstance(error, Rejected):
+        return error
+    hints = (re.sub("kiwi sign (.*--bump)", rf"kiwi {command} \1", finding.hint) for finding in error.findings)
+    return Rejected(error.ref, [replace(f, hint=hint) for f, hint in zip(error.findings, hints, strict=True)])
+
+
 async def store(
     app: Services, drafts: Sequence[Draft], tier: str
 ) -> AsyncGenerator[Draft | Rejected | tuple[Admission, bool]]:
@@ -93,6 +122,60 @@ async def update_index(app: Services, tier: str, callbacks: Callbacks, jobs: int
     report = await sync(ItemSource(to, writer.gate), to, writer, callbacks, jobs=jobs)
     report.raise_unless_rejected()
     return report
+
+
+def watch_items(
+    app: Services, tier: str, key: SigningKey | None
+) -> AsyncGenerator[Synced | Retrying | RootMissing]:  # fmt: skip
+    """Index a local tier, then what is changed of it, until it is closed; with a key, sign what is saved before that.
+
+    What was there when it began is not signed. An item that lacks nothing but a signature counts as skipped.
+    """
+    to, root, began = app.local(tier), app.root(tier), time.time()
+    running = False
+
+    async def update(paths: Sequence[str] | None) -> SyncReport:
+        nonlocal running
+        names = None if paths is None else [name for path in paths for name in _item_names(root, root / path)]
+        refused = await sign_saved(key, names) if key and running else {}
+        running = True
+        report = await sync(ItemSource(to, app.gate), to, app.writer, paths=names)
+        report.failed |= refused
+        for path, error in [*report.failed.items()]:
+            if isinstance(error, Rejected) and error_codes(error) == {"signature.unsigned"}:
+                report.skipped[path] = "ok, unsigned"
+                report.warnings += [finding for finding in error.findings if not finding.is_error]
+                del report.failed[path]
+        return report
+
+    async def sign_saved(key: SigningKey, names: Sequence[str] | None) -> dict[str, KiwiError]:
+        author = sign.Author(to, app.gate, key, sign.VersionHistories(app), app.principal)
+        refused: dict[str, KiwiError] = {}
+        for source in walk(root):
+            is_new = _written_since(source.path, began) if names is None else str(source.path) in names
+            bump = "patch" if signature_path(source.path).exists() else None
+            drafts, rejections = await author.drafts([source] if is_new else [], bump=bump)
+            refused |= {str(source.path): error for error in rejections}
+            for draft in drafts:
+                draft.write()
+        return refused
+
+    config = WorkspaceConfig(root, "items")
+    return watch(config, update, only=[item_type.folder for item_type in ITEM_TYPES])
+
+
+def _written_since(path: Path, moment: float) -> bool:
+    try:
+        return path.stat().st_mtime >= moment
+    except OSError:  # deleted meanwhile, or not readable, which the index run reports
+        return False
+
+
+def _item_names(root: Path, path: Path) -> Iterator[str]:
+    """Yield the paths of the items that a changed file may belong to."""
+    yield str(path).removesuffix(".sig")
+    if path.is_relative_to(root / ItemType.SKILL.folder):
+        yield from (str(folder / "SKILL.md") for folder in path.parents[: len(path.relative_to(root).parts) - 1])
 
 
 async def copy_to_tier(

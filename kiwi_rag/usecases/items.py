@@ -117,7 +117,7 @@ async def _find_in(tier: Collection, address: Address, trust: TrustPolicy) -> Ve
     """Return the item with an address in a tier, verified with all its files; None where there is none."""
     # With all revocations, and first: without them no item of the registry can be trusted.
     check = await tier.monitor.check(fully=True) if tier.monitor else None
-    found = {ref: stored for ref in address.refs() if (stored := await _get(tier, ref))}
+    found = {ref: stored for ref in address.refs() if (stored := await get_stored(tier, ref))}
     if ref := only_one(list(found), address.item_id):
         stored = found[ref]
         remaining = check.apply_revocations(trust) if check else trust
@@ -137,13 +137,14 @@ async def _check_named(tier: Collection, ref: ItemRef) -> None:
     """Raise `Withheld` if a registry names an item that it does not serve."""
     if not (tier.monitor and (named := await tier.monitor.find_named(ref))):
         return
-    if await _get(tier, ref):  # published since the first request
+    if await get_stored(tier, ref):  # published since the first request
         raise Refused(f"{ref} was published a moment ago", hint="run the command again")
     message = f"{ref} is withheld: the registry {named}, and does not return it"
     raise Withheld(message, hint="ask the registry's operator why; what it lists: kiwi list --source registry")
 
 
-async def _get(tier: Collection, ref: ItemRef) -> StoredItem | None:
+async def get_stored(tier: Collection, ref: ItemRef) -> StoredItem | None:
+    """Return what a tier has of an item, not verified; of a registry also a yanked version that `ref` names."""
     with span("kiwi.store", tier=tier.name, step="get"):
         stored = await tier.store.get(ref)
     return stored or (await tier.monitor.get_yanked(ref) if tier.monitor else None)

@@ -29,7 +29,7 @@ from kiwi_rag.search.state import find_version_conflicts
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
 from kiwi_rag.services.workspace import TIER, Workspace
-from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing import keys
 from kiwi_rag.signing.statement import format_time, parse_index
 from kiwi_rag.signing.trust import SignerStatus
 from kiwi_rag.sources.file_states import RunState
@@ -37,7 +37,7 @@ from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.telemetry import read_last_errors
-from kiwi_rag.usecases.trust import WAIT_SECONDS
+from kiwi_rag.usecases.trust import WAIT_SECONDS, project_trust_problem
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""
@@ -189,7 +189,6 @@ async def _check_versions(app: Services) -> tuple[list[str], list[str]]:
 
 
 def _check_setup(app: Services) -> list[str]:
-    user_trust = trust_file.load(app.user_trust)
     unusable = filter(None, (keys.problem(name, app.keys_dir) for name in keys.names(app.keys_dir)))
     problems = [f"keys: {found.message} ({found.hint})" for found in unusable]
     for name, public_key in keys.public_keys(app.keys_dir).items():
@@ -201,9 +200,8 @@ def _check_setup(app: Services) -> list[str]:
         problems.append("keys: there is no key to sign with (kiwi keys new)")
     if not app.trust.signers:
         problems.append("trust: no signer is trusted, so nothing can be admitted (kiwi keys new, or kiwi trust add)")
-    if app.project_trust and app.project_trust.is_file() and not trust_file.is_pinned(user_trust, app.project_trust):
-        unpinned = f"{app.project_trust} is not pinned, so its signers are not trusted"
-        problems.append(f"trust: {unpinned} (kiwi trust project)")
+    if problem := project_trust_problem(app):
+        problems.append(f"trust: {problem} (kiwi trust project)")
     return problems
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, StoreBusy, UsageError
-from kiwi_rag.model import Filters
+from kiwi_rag.formats.source import display_path, walk
+from kiwi_rag.model import Filters, sha256_hex
 from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states, read_all
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.render import counted
@@ -69,6 +71,40 @@ def _key_ids_seen(app: Services) -> Iterator[str]:
     yield from read_all(app.monitor_dir, PinnedState.key_ids)
 
 
+def offered_signers(
+    app: Services, what: str, principal: str, given: Mapping[str, Any]
+) -> list[tuple[Signer, set[str]]]:
+    """Return the signers that a public key, a shared line or a file stands for, each with the fields it sets.
+
+    `principal` and the fields in `given` go before what is shared.
+
+    Raises
+    ------
+    UsageError, SourceUnreadable
+        When it is nothing of that, or nobody says whose key it is.
+    """
+    if what.startswith(trust_file.LINE):
+        offered: Sequence[Signer] = (trust_file.parse_shared(what),)
+    elif os.path.isfile(app.cwd / what):  # noqa: PTH113  # Path.is_file raises where a text is too long for a name
+        offered = trust_file.read_shared(app.cwd / what)
+    else:
+        offered = (Signer("", parse_public_key(app, what)),)
+    found = []
+    for one in offered:
+        parse_public_key(app, one.public_key.hex())
+        if not (principal or one.principal):
+            raise UsageError(f"nothing says whose key {one.public_key.hex()} is", hint="add --principal NAME")
+        signer = replace(one, principal=check_principal(principal or one.principal), **given)
+        bare = Signer("", one.public_key)
+        shared = {
+            name for name in ("valid_after", "valid_before", "status") if getattr(one, name) != getattr(bare, name)
+        }
+        found.append((signer, {*given, *shared, *(("patterns", "types") if one.principal else ())}))
+    if not found:
+        raise UsageError(f"{what} lists no signer", hint="its owner runs kiwi keys show --share")
+    return found
+
+
 def plan_entry(app: Services, signer: Signer, given: Container[str], *, replaces: bool) -> tuple[Signer, Sequence[str]]:
     """Return the entry that trusts a signer, and what the present entry of its key loses. Nothing is written.
 
@@ -109,9 +145,12 @@ def _losses(trusted: Signer, after: Signer) -> list[str]:
     return found
 
 
-def save_signer(app: Services, signer: Signer) -> None:
-    """Write a signer to the user's trust file, in place of the entry of its key."""
-    trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_signer(signer))
+def save_signers(app: Services, *signers: Signer) -> None:
+    """Write signers to the user's trust file, each in place of the entry of its key."""
+    content = trust_file.load(app.user_trust)
+    for signer in signers:
+        content = content.with_signer(signer)
+    trust_file.save(app.user_trust, content)
 
 
 def create_key(
@@ -169,7 +208,7 @@ def trust_own_key(app: Services, public_key: bytes, principal: str, patterns: tu
     """Trust one of this user's keys; a key that the trust file has keeps its status, and its patterns are added to."""
     trusted = trust_file.load(app.user_trust).signer(public_key)
     signer = trusted.extended(patterns, ()) if trusted else Signer(principal, public_key, patterns or ("*",))
-    save_signer(app, signer)
+    save_signers(app, signer)
     return signer
 
 
@@ -186,8 +225,23 @@ def retire_own_key(app: Services, name: str, *, compromised: bool) -> Signer:
         raise NotFound(f"key {name!r} is not in {app.user_trust}", hint="kiwi trust list shows the keys in it")
     status = SignerStatus.COMPROMISED if compromised else SignerStatus.RETIRED
     retired = replace(signer, status=status, valid_before=datetime.now(UTC).replace(microsecond=0))
-    save_signer(app, retired)
+    save_signers(app, retired)
     return retired
+
+
+def share_key(app: Services, name: str) -> str:
+    """Return the line that lets a teammate trust one of this user's keys, with the rights of its entry.
+
+    Raises
+    ------
+    UsageError
+        When the key is retired or compromised.
+    """
+    public = keys.public_key(name, app.keys_dir)
+    signer = app.trust.by_key.get(sha256_hex(public)) or Signer(app.principal, public)
+    if signer.status is not SignerStatus.ACTIVE:
+        raise UsageError(f"key {name!r} is {signer.status}; nobody should trust it", hint="kiwi keys new")
+    return trust_file.shared_line(signer)
 
 
 def find_signer(app: Services, who: str) -> Signer:
@@ -232,6 +286,29 @@ def read_project_trust(app: Services) -> tuple[Path, str, Sequence[Signer]]:
         raise NotFound(f"there is no trust file {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
     digest = trust_file.file_digest(path)  # before the signers are read, so that a change after that is not pinned
     return path, digest, trust_file.load(path).signers
+
+
+def project_trust_problem(app: Services) -> str:
+    """Return why the signers of the project's trust file do not count; empty if they do, or there is no such file."""
+    path = app.project_trust
+    if path is None or not path.is_file():
+        return ""
+    user_file = trust_file.load(app.user_trust)
+    if trust_file.is_pinned(user_file, path):
+        return ""
+    known = str(path.resolve()) in (user_file.pins or {})
+    state = "was changed since you pinned it" if known else "is not pinned"
+    return f"{display_path(path)} {state}, so its signers do not count"
+
+
+def next_step(app: Services) -> str:
+    """Return what is missing before the project's items are found, with the command; empty if nothing is."""
+    if problem := project_trust_problem(app):
+        return f"{problem}; to see and accept them: kiwi trust project"
+    root = app.project_dir
+    if root and not (root / "vectors").exists() and any(walk(root)):  # whose index it is would need the owner's token
+        return "the project's items are not indexed yet; next: kiwi index"
+    return ""
 
 
 def pin_project(app: Services, path: Path, digest: str) -> None:

@@ -23,6 +23,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+import semver
+
 from kiwi_rag.errors import Rejected
 from kiwi_rag.formats import parse_item, skill
 from kiwi_rag.formats.documents import detect, is_python
@@ -163,15 +165,21 @@ class ValidationManager:
         audit.append(AuditEvent("rejected", name, "", claimed, {"policy": policy.name, "findings": codes}))
         return Rejected(name, findings)
 
-    def _run_steps(
-        self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
-    ) -> tuple[Item, VerifiedPayload[statement.ItemStatement], tuple[Finding, ...]]:
+    def examine(
+        self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str]
+    ) -> tuple[Item | None, VerifiedPayload[statement.ItemStatement] | None, tuple[Finding, ...]]:
+        """Run the whole procedure and record nothing; return the item, its verified statement, and every finding."""
         item, found = inspect_item(candidate)  # 0 to 6
         signed, more = self._signature_check(policy).check_item(candidate, item)  # 7 to 9
         # 10. Version: of a candidate that is not signed properly, the version that it claims means nothing.
-        if item is not None and not has_errors(more):
+        if item is not None and semver.Version.is_valid(item.ref.version or "") and not has_errors(more):
             more += signature.check_versions(item, history, policy.name, candidate.path, candidate.tier)
-        findings = (*found, *more)
+        return item, signed, (*found, *more)
+
+    def _run_steps(
+        self, candidate: ItemCandidate, policy: Policy, history: Mapping[str, str], audit: AuditSink
+    ) -> tuple[Item, VerifiedPayload[statement.ItemStatement], tuple[Finding, ...]]:
+        item, signed, findings = self.examine(candidate, policy, history)
         if item is None or signed is None or has_errors(findings):
             raise self.reject(str(candidate.ref), findings, policy, audit, candidate.envelope)
         return item, signed, findings

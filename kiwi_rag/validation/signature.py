@@ -23,9 +23,10 @@ from kiwi_rag.validation.checks import MAX_FINDINGS
 
 MAX_SKEW = timedelta(minutes=5)
 """How far in the future a time of signing may be."""
-_EDITED = frozenset({
+EDITED = frozenset({
     "signature.content", "signature.unlisted-file", "signature.missing-file", "signature.executables",
 })  # fmt: skip
+"""Codes of files that are not those that were signed."""
 
 
 def envelope_of(candidate: ItemCandidate) -> Envelope:
@@ -80,7 +81,7 @@ class SignatureCheck:
         except SignatureRefused as error:
             return None, [finding_of(error, candidate.path)]
         if mismatches:
-            edited, sign = any(code in _EDITED for code, _ in mismatches), f"kiwi sign {candidate.path}"
+            edited, sign = any(code in EDITED for code, _ in mismatches), f"kiwi sign {candidate.path}"
             hint = f"if you edited it: {sign} --bump patch" if edited else f"sign it again: {sign} --force"
             shown = mismatches[:MAX_FINDINGS]
             return None, [Finding(code, message, path=candidate.path, hint=hint) for code, message in shown]

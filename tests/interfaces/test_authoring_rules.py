@@ -8,9 +8,11 @@ import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kiwi_rag.cli import items as cli_items
 from kiwi_rag.model import content_digest
 from tests.interfaces.conftest import Kiwi, note
 
@@ -417,3 +419,59 @@ def test_a_name_with_a_line_feed_is_shown_on_one_line(ready: Kiwi):
     ready.write("knowledge/acme/new\nkiwi trust add.md", note())
     said = ready.run("index", expect=4).stderr
     assert not any(line.strip().startswith("kiwi trust add") for line in said.splitlines())
+
+
+def published(kiwi: Kiwi) -> list[str]:
+    return [row["version"] for row in kiwi.json("log", "acme/note@registry")]
+
+
+def test_publish_signs_what_was_edited_with_the_next_version_by_the_command_shown(ready: Kiwi):
+    path = admitted(ready)
+    ready.run("publish", str(path))
+    write_note(ready, extra=OTHER)
+    (hint,) = refused(ready, "publish", str(path), code="signature.content")
+    assert "kiwi publish" in hint
+    told = ready.run(*way_out(hint))
+    assert f'wrote  {path.relative_to(ready.cwd)}:4: version: "1.0.1"' in told.stderr
+    assert "published  knowledge:acme/note@1.0.1" in told.stdout
+    assert (published(ready), [row["state"] for row in ready.json("verify")]) == (["1.0.1", "1.0.0"], ["verified"])
+    assert ready.run("publish", "--all", "--bump", "patch").stdout.startswith("already published")
+
+
+def test_publish_with_bump_checks_all_before_it_writes(ready: Kiwi, monkeypatch: pytest.MonkeyPatch):
+    path = admitted(ready)
+    ready.run("publish", str(path))
+    write_note(ready, extra=OTHER)
+    ready.write("knowledge/acme/bad.md", note().replace("acme\n", "acme\u200b\n"))
+    refused(ready, "publish", "--all", "--bump", "minor", code="bounds.invisible")
+    assert published(ready) == ["1.0.0"]
+    ready.extra["KIWI_REGISTRY_URL"] = "postgresql://nobody@127.0.0.1:9/none"
+    monkeypatch.setattr("kiwi_rag.usecases.sign.HISTORY_SECONDS", 0.1)
+    before = tree(ready)
+    ready.run("publish", str(path), "--bump", "minor", expect=1)
+    assert tree(ready) == before
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the commands of items take their input for a terminal's."""
+    monkeypatch.setattr(cli_items, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("command", ["add", "publish"])
+@pytest.mark.parametrize(("answer", "version"), [("", "1.0.1"), ("minor", "1.1.0"), ("no", "1.0.0")])
+def test_after_an_edit_the_part_to_raise_is_asked_for_on_a_terminal(
+    ready: Kiwi, command: str, answer: str, version: str
+):
+    path = admitted(ready)
+    write_note(ready, extra=OTHER)
+    before = tree(ready)
+    told = ready.run(command, str(path), stdin=f"{answer}\n".encode(), expect=4 if answer == "no" else 0)
+    assert "acme/note is not what was signed; patch makes it 1.0.1" in told.stderr
+    assert [row["version"] for row in ready.json("list")] == [version]
+    if answer == "no":
+        assert tree(ready) == before
+        assert f"kiwi {command} " in told.stderr
+    elif command == "publish":
+        assert published(ready) == [version]

@@ -19,10 +19,10 @@ from tests.interfaces.conftest import PATIENCE, Kiwi, wait_until
 
 
 class Watch:
-    """A `kiwi workspace watch` under way, and the reports that it gave."""
+    """A `kiwi workspace watch` under way, or another watch, and the reports that it gave."""
 
-    def __init__(self, kiwi: Kiwi) -> None:
-        self.process = kiwi.start("--json", "workspace", "watch")
+    def __init__(self, kiwi: Kiwi, *command: str) -> None:
+        self.process = kiwi.start("--json", *(command or ("workspace", "watch")))
         self.reports: queue.Queue[dict] = queue.Queue()
         self.notices: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
@@ -31,6 +31,15 @@ class Watch:
     def _read(self) -> None:
         for line in self.process.stdout:
             self.reports.put(json.loads(line))
+
+    def begun(self) -> Watch:
+        """Return the watch once it has compared everything for the first time, which begins once it listens."""
+        assert self.reports.get(timeout=PATIENCE)
+        return self
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE)
 
     def next(self, *changes: str) -> dict:
         """The next report of a run that changed something; with `changes` named, that made one of these."""
@@ -44,12 +53,10 @@ class Watch:
 def watching(kiwi: Kiwi) -> Iterator[Watch]:
     watch = Watch(kiwi)
     try:
-        assert watch.reports.get(timeout=PATIENCE)  # the first look at everything, which begins once it listens
-        yield watch
+        yield watch.begun()
         assert watch.process.poll() is None
     finally:
-        watch.process.send_signal(signal.SIGTERM)
-        watch.process.wait(PATIENCE)
+        watch.end()
 
 
 @pytest.fixture

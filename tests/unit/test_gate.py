@@ -290,3 +290,7 @@ def test_an_admission_altered_after_sealing_is_not_one(audit: SqliteAuditLog, wh
     with pytest.raises(NotAdmitted):
         require_sealed(TAMPERINGS[what](admission))
     require_sealed(admission)
+
+
+def test_a_signed_version_that_is_none_is_refused_whatever_was_admitted_before(audit: SqliteAuditLog) -> None:
+    assert refused(audit, candidate(note("1.0")), history={"1.0.0": "ab" * 32}) == ["metadata.version"]

@@ -310,7 +310,7 @@ def test_a_noun_is_in_the_plural_unless_there_is_one(count: int, nouns: str, tex
     ("tiers", "said"),
     [
         ((replace(OK, statistics=CollectionStatistics(items=3)),), "nothing found in project"),
-        ((OK,), "the project tier has no items yet; to add some: kiwi sign .ai, then kiwi index"),
+        ((OK,), "the project tier has no items yet; to add some: kiwi add PATH, or for signed files kiwi index"),
         (
             (replace(OK, tier="user"),),
             "the user tier has no items yet; to copy those of a project into it, "

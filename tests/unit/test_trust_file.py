@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from kiwi_rag.errors import ConfigError, SourceUnreadable, StoreFull
+from kiwi_rag.errors import ConfigError, SourceUnreadable, StoreFull, UsageError
+from kiwi_rag.model import sha256_hex
 from kiwi_rag.model.refs import ITEM_TYPES, ItemType
 from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.statement import canonical
 from kiwi_rag.signing.trust import Signer, SignerStatus
 from kiwi_rag.signing.trust_file import TrustFile
 
@@ -163,3 +167,59 @@ def test_the_users_own_entry_for_a_key_counts_before_the_projects(tmp_path: Path
     mine = TrustFile((Signer("only mine", BOB.public_key, ("mine/*",)),))
     trust_file.save(user, mine.with_pin(theirs.resolve(), trust_file.file_digest(theirs)))
     assert trust_file.policy(user, theirs).by_key[BOB.key_id].principal == "only mine"
+
+
+def line_of(left_out: str = "", **changes: object) -> str:
+    """Return a line as `shared_line` makes it, of a table with these changes."""
+    table = {"principal": "ada", "public_key": ADA.public_key.hex(), "items": ["acme/*"], "types": ["knowledge"]}
+    data = canonical({name: value for name, value in {**table, **changes}.items() if name != left_out})
+    return with_checksum(data)
+
+
+def with_checksum(data: bytes) -> str:
+    return f"kiwi:trust:1:{base64.urlsafe_b64encode(data).decode().rstrip('=')}.{sha256_hex(data)[:8]}"
+
+
+def test_a_shared_line_says_all_but_the_status() -> None:
+    assert trust_file.parse_shared(trust_file.shared_line(FULL)) == replace(FULL, status=SignerStatus.ACTIVE)
+    assert trust_file.parse_shared(line_of()).patterns == ("acme/*",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    {
+        "another version": line_of().replace(":1:", ":2:"),
+        "cut off": line_of()[:-1],
+        "more behind it": f"{line_of()} ",
+        "a second line": f"{line_of()}\n{line_of()}",
+        "another checksum": f"{line_of()[:-8]}{'0' * 8}",
+        "padded": line_of().replace(".", "=."),
+        "huge": f"kiwi:trust:1:{'A' * 100_000}.00000000",
+        "no object": with_checksum(b"[]"),
+        "no JSON": with_checksum(b"{"),
+        "deep": with_checksum(b"[" * 2_900),
+        "a field twice": with_checksum(b'{"principal":"a","principal":"b"}'),
+        "not canonical": with_checksum(b'{ "principal":"a"}'),
+        "another field": line_of(role="admin"),
+        "a status": line_of(status="active"),
+        "no key": line_of("public_key"),
+        "no items": line_of("items"),
+        "no types": line_of("types"),
+        "a weak key": line_of(public_key="00" * 32),
+        "capital digits": line_of(public_key=ADA.public_key.hex().upper()),
+        "control characters": line_of(principal="ada\x1b[2J"),
+        "reversed text": line_of(principal="ada\u202e"),
+        "an empty name": line_of(principal=" "),
+        "no pattern": line_of(items=["ACME;*"]),
+        "a text for a list": line_of(items="*"),
+        "an unknown type": line_of(types=["key"]),
+        "no time": line_of(valid_after="tomorrow"),
+        "a number": line_of(principal=1),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_another_line_is_refused(line: tuple[str, str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        trust_file.parse_shared(line[1])
+    assert len(caught.value.message) < 300
+    assert caught.value.hint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,24 +11,19 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 
-from kiwi_rag import render
 from kiwi_rag.errors import NotFound, Refused, RegistryError
 from kiwi_rag.http.web.page import Done, Form, Page, PageGroup, confirm
 from kiwi_rag.http.web.search import editor_address
 from kiwi_rag.ingest.publication import NotPublished
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.mcp.jobs import Job
-from kiwi_rag.model import sha256_hex
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing import dsse
 from kiwi_rag.sources.source import SyncReport
-from kiwi_rag.usecases import add, items, registry
+from kiwi_rag.usecases import add, history, items, registry
 from kiwi_rag.usecases.install import SkillInstaller, place_of, verify_installed
 from kiwi_rag.usecases.items import FoundItem
-
-MAX_COMPARED = 20_000
-"""Lines of two versions of a file; finding the differences of more could take very long."""
 
 
 class Items(PageGroup):
@@ -51,7 +45,7 @@ class Items(PageGroup):
         path = str(Path(stored.path).parent / name) if stored.path else ""
         about = [parse_address(ref.item_id)]
         values = {
-            "found": found, "file": name, "root": root, "lines": _lines(stored.files[name]),
+            "found": found, "file": name, "root": root, "lines": history.text_lines(stored.files[name]),
             "editor": editor_address(found.tier.root, path, 1), "warnings": items.state_warnings(found),
             "undeclared": await asyncio.to_thread(items.permission_warnings, app, found), "copies": copies,
             "kept": [(copy, await copy.tier.store.history(ref)) for copy in local], "trusted": app.trust.by_key,
@@ -125,22 +119,7 @@ async def _find(app: Services, text: str) -> FoundItem:
         raise Refused(message, hint=error.hint or "kiwi doctor") from error
 
 
-def _lines(content: bytes) -> list[str]:
-    """Return the lines of a file as search results count them; for a binary one a line that describes it."""
-    try:
-        return render.safe(content.decode().replace("\r\n", "\n")).removesuffix("\n").split("\n")
-    except UnicodeDecodeError:
-        return [f"A binary file of {len(content)} bytes with the SHA-256 digest {sha256_hex(content)}."]
-
-
 def _diff(old: FoundItem, new: FoundItem) -> list[str]:
     """Return how the files of two versions differ, as a unified diff."""
-    found: list[str] = []
-    for name in sorted({*old.stored.files, *new.stored.files}):
-        before, after = (_lines(one.stored.files[name]) if name in one.stored.files else [] for one in (old, new))
-        if len(before) + len(after) > MAX_COMPARED:
-            found.append(f"{name} is too long to be compared here: kiwi show prints both versions")
-        else:
-            labels = [f"{one.signed.ref}@{one.tier.name} {name}" for one in (old, new)]
-            found += difflib.unified_diff(before, after, labels[0], labels[1], lineterm="")
-    return found
+    before, after = (f"{one.signed.ref}@{one.tier.name}" for one in (old, new))
+    return history.unified_diff(old.stored.files, new.stored.files, before, after)

@@ -145,7 +145,7 @@ class Registry(PageGroup):
         signer = trust.plan_entry(self._app, named, (), replaces=False)[0]
         question = f"Trust what the key {signer.key_id} signs? Ask {signer.principal} whether this is the key id."
         confirm(form, question, "Trust it")
-        trust.save_signer(self._app, signer)
+        trust.save_signers(self._app, signer)
         return Done(PATH, f"The key of {signer.principal} is trusted. Index again what was refused because of it.")
 
     async def untrust(self, form: Form) -> Done:

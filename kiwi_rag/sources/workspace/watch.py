@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,9 +131,12 @@ def _pause(failures: int) -> float:
 
 
 async def watch(
-    workspace: WorkspaceConfig, update: Update, embed: Embed | None = None
+    workspace: WorkspaceConfig, update: Update, embed: Embed | None = None, only: Collection[str] = ()
 ) -> AsyncGenerator[Synced | Retrying | RootMissing]:
-    """Update the index from the workspace, then after every change, until it is cancelled; yield each outcome."""
+    """Update the index from the workspace, then after every change, until it is cancelled; yield each outcome.
+
+    With `only`, changes in these folders of the root alone count.
+    """
     while True:
         identity = _identity(workspace.root)
         if identity is None:
@@ -143,7 +146,7 @@ async def watch(
             continue
         embedding = _Embedding(embed)
         try:
-            async with aclosing(_watch_root(workspace, update, embedding, identity)) as outcomes:
+            async with aclosing(_watch_root(workspace, update, embedding, identity, only)) as outcomes:
                 async for outcome in outcomes:
                     yield outcome
         finally:
@@ -151,7 +154,11 @@ async def watch(
 
 
 async def _watch_root(
-    workspace: WorkspaceConfig, update: Update, embedding: _Embedding, identity: tuple[int, int]
+    workspace: WorkspaceConfig,
+    update: Update,
+    embedding: _Embedding,
+    identity: tuple[int, int],
+    only: Collection[str],
 ) -> AsyncGenerator[Synced | Retrying]:
     """Watch the root until it is replaced by another folder or deleted."""
     from watchfiles import awatch
@@ -168,7 +175,7 @@ async def _watch_root(
             # The identity is compared each time: a root that was replaced needs a new watch.
             if _identity(workspace.root) != identity:
                 return
-            watched = [Path(path) for _, path in burst if _is_watched(base, path)]
+            watched = [Path(path) for _, path in burst if _is_watched(base, path, only)]
             is_more_than_files = any(path.name in IGNORE_FILES or path.is_dir() for path in watched)
             changes.add([path.relative_to(base).as_posix() for path in watched], whole=is_more_than_files)
             # In the middle of a checkout half of the files are old.
@@ -197,13 +204,15 @@ async def _watch_root(
             await asyncio.sleep(pause)
 
 
-def _is_watched(base: Path, path: str) -> bool:
+def _is_watched(base: Path, path: str, only: Collection[str] = ()) -> bool:
     """Whether a change is outside of the folders that are never indexed.
 
     Called for thousands of changes in a row, so it only compares names and reads no patterns.
     """
     steps = path[len(str(base)) + 1 :].replace(os.sep, "/").split("/")
-    return bool(steps[0]) and not any(step in NEVER or step in _NOISY for step in steps)
+    return (
+        bool(steps[0]) and (not only or steps[0] in only) and not any(step in NEVER or step in _NOISY for step in steps)
+    )
 
 
 def _is_locked(root: Path) -> bool:

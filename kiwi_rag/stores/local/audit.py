@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from sqlite3 import Connection
+from sqlite3 import Connection, Row
 from typing import Any
 
 from kiwi_rag.errors import AuditBroken
@@ -18,6 +18,11 @@ from kiwi_rag.storage.sqlite import transaction
 from kiwi_rag.stores.base import timestamp
 from kiwi_rag.stores.local.catalog import insert
 from kiwi_rag.validation.audit import AuditEvent, AuditHead, AuditRecord, AuditSink, seal_record, verify_records
+
+_ADMISSIONS = """
+SELECT * FROM audit WHERE event = 'admitted' AND ref IN (SELECT value FROM json_each(?))
+    AND json_valid(details) AND details ->> 'policy' = ? ORDER BY seq
+"""
 
 
 class SqliteAuditLog:
@@ -67,6 +72,12 @@ class SqliteAuditLog:
             begin = max(since_seq, end - limit)
             return list(_records(connection, begin, max(0, end - begin)))
 
+    def admissions(self, refs: Sequence[str], policy: str) -> list[AuditRecord]:
+        """Return the records of the admissions of some versions by a policy, in order."""
+        with self._borrow() as connection:
+            rows = connection.execute(_ADMISSIONS, [json.dumps(list(refs)), policy])
+            return [_record(row) for row in rows]
+
     def verify_chain(self) -> AuditHead:
         """Verify every record and return the head.
 
@@ -96,7 +107,11 @@ def _head(connection: Connection) -> AuditHead:
 
 def _records(connection: Connection, since_seq: int, limit: int) -> Iterator[AuditRecord]:
     for row in connection.execute("SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", (since_seq, limit)):
-        yield AuditRecord(**{**dict(row), "details": _details(row["details"])})
+        yield _record(row)
+
+
+def _record(row: Row) -> AuditRecord:
+    return AuditRecord(**{**dict(row), "details": _details(row["details"])})
 
 
 def _details(text: str) -> dict[str, Any]:

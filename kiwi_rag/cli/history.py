@@ -1,0 +1,74 @@
+"""``kiwi diff``, ``log`` and ``why``: how versions of an item differ, which there are, and why one is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from kiwi_rag import render
+from kiwi_rag.cli.items import REF
+from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command
+from kiwi_rag.services import Services
+from kiwi_rag.usecases import explain, history
+from kiwi_rag.usecases.explain import Check
+from kiwi_rag.usecases.trust import fetch_revocations
+
+_ROLES = {"+": "ok", "-": "bad", "@": "dim"}
+
+
+@command(epilog="Example: kiwi diff acme/slo, or kiwi diff acme/slo@1.0.0 acme/slo@1.1.0")
+@REF
+@click.argument("other", metavar="[REF]", default="")
+async def diff(session: Session, app: Services, ref: str, other: str) -> int:
+    """Compare two versions of an item, or two tiers: version, signer, metadata and files. Both are verified.
+
+    With one REF the item's file is compared with what is indexed, and if that is the same with what is published; a
+    file that is not signed is marked. Exit code 3: they differ.
+    """
+    found = await history.diff(app, ref, other)
+    lines = (session.style(render.safe(line), _ROLES.get(line[:1], "")) for line in found.lines())
+    session.print_data(found.as_dict(), lines)
+    session.notify("" if found.differs else f"{found.old} and {found.new} are the same")
+    return PARTLY if found.differs else DONE
+
+
+@command(epilog="Example: kiwi log acme/deploy/staging, or kiwi log acme/slo@registry")
+@REF
+async def log(session: Session, app: Services, ref: str) -> int:
+    """List the versions of an item that each tier has or had, newest first: time, signer, digest and state."""
+    rows, problem = await history.log(app, ref)
+    lines = (
+        f"{row.tier}  {row.version}  {row.at or '–'}  {row.signer}  {row.digest[:16]}  {row.state}"
+        + (f": {row.reason}" if row.reason else "")
+        + ("  private" if row.private else "")
+        for row in rows
+    )
+    session.print_data([asdict(row) for row in rows], map(render.safe, lines))
+    if problem:
+        session.notify(f"the registry's versions are missing: {problem.message}")
+    return PARTLY if problem else DONE
+
+
+@command(epilog="Example: kiwi why acme/slo, or kiwi why .ai/knowledge/acme/slo.md")
+@click.argument("ref", metavar="REF|PATH")
+async def why(session: Session, app: Services, ref: str) -> int:
+    """Explain why an item or a file is trusted, or not: each step of the gate and of verification, and what to do.
+
+    Of a path the file is examined as the next index run will do it. Exit code 4: it is refused. Exit code 3: it is
+    trusted, but was changed, yanked or shadowed.
+    """
+    session.notify(await fetch_revocations(app))
+    found = await explain.explain(app, ref)
+    session.print_data(found.as_dict(), (line for check in found.checks for line in _check_lines(session, check)))
+    session.notify(f"{found.what}: {found.state}")
+    return {"trusted": DONE, "refused": REFUSED}.get(found.state, PARTLY)
+
+
+def _check_lines(session: Session, check: Check) -> Iterator[str]:
+    mark = session.style(*{True: ("✓", "ok"), False: ("✗", "bad"), None: ("–", "dim")}[check.ok])
+    number = "" if check.step is None else check.step
+    yield f"{mark} {number:>2} {check.name:<19}  {render.safe(check.says)}"
+    if check.hint:
+        yield f"{'':25}→ {render.safe(check.hint)}"
