@@ -5,8 +5,8 @@ Run: ``python -m benchmarks.skills`` (`make real-skills`). Each skill of `skills
 reads the same folder. Writes ``SKILLS.md``. With ``--sheet``, prints the places to judge instead: `JUDGED` drawn
 from a seed, at most `EACH` of a code, with the lines around each and without what Kiwi said. A place is a line of a
 file; the first line of ``SKILL.md`` also stands for what its front matter does not say.
-``skills_judged.json`` has two judgements of each, made one after the other without a look at the first, and one of
-every refusal for hidden instructions or credentials.
+``skills_judged.json`` has two judgements of each, by two judges, the second without a look at the first or at what Kiwi
+said, and of every refusal for hidden instructions or credentials.
 """
 
 from __future__ import annotations
@@ -238,9 +238,11 @@ def _judgements(places: Sequence[dict[str, Any]], looked_at: Sequence[dict[str, 
     yield from (
         "## Judged",
         "",
-        f"{count} places, drawn at random (seed {SEED}, at most {EACH} of a code) and judged twice from the file and",
-        "the place: refuse, warn or admit, by the specification and the rules of docs/items.md. One judge, who knows",
-        "the gate, made both passes. `skills_judged.json` has each with its reason, `--sheet` prints the places.",
+        f"{count} places, drawn at random (seed {SEED}, at most {EACH} of a code) and judged by two judges from the",
+        "file and the place: refuse, warn or admit, by the specification and Kiwi's rules for skills. The first judge",
+        "knew the gate; the second saw neither what Kiwi said nor the first pass. `skills_judged.json` has each",
+        "judgement with its reason, `--sheet` prints the places. At each of them Kiwi found something, as both judges",
+        "knew; what it overlooks is not measured here.",
         "",
         f"Kiwi is right by {first + second} of {2 * count} judgements ({(first + second) / count / 2:.1%}): by {first}",
         f"of the first pass, {second} of the second, both in {count - len(wrong)}. The others:",
@@ -248,16 +250,17 @@ def _judgements(places: Sequence[dict[str, Any]], looked_at: Sequence[dict[str, 
     )
     for each in wrong:
         said = f"Kiwi {each['kiwi']}, judged {each['first']} and {each['second']}"
-        yield f"- `{each['skill']}`, `{each['code']}`: {said}: {each['why']}"
-    refused = {each["skill"] for each in looked_at if not each["right"]}
+        yield f"- `{each['skill']}`, `{each['code']}`: {said}: {each['why']} / {each['second_why']}"
+    refused, too = ({each["skill"] for each in looked_at if not each[by]} for by in ("right", "second_right"))
     yield from (
         "",
         f"Each refusal for hidden instructions or credentials was looked at: of {total} skills, {len(refused)}",
-        f"({len(refused) / total:.1%}) are refused wrongly.",
+        f"({len(refused) / total:.1%}) are refused wrongly by the first judge, {len(too)} by the second.",
         "",
     )
     for each in looked_at:
-        yield f"- `{each['skill']}`, `{each['code']}`, {'right' if each['right'] else 'wrong'}: {each['why']}"
+        said = " / ".join("right" if each[by] else "wrong" for by in ("right", "second_right"))
+        yield f"- `{each['skill']}`, `{each['code']}`, {said}: {each['why']} / {each['second_why']}"
 
 
 def main() -> None:
