@@ -233,24 +233,25 @@ def _reasons(problems: Sequence[str]) -> str:
 
 def _judgements(places: Sequence[dict[str, Any]], looked_at: Sequence[dict[str, Any]], total: int) -> Iterator[str]:
     count = len(places)
-    first, second = (sum(each[who] == each["kiwi"] for each in places) for who in ("first", "second"))
-    wrong = [each for each in places if not each["first"] == each["second"] == each["kiwi"]]
+    first, second = ([each[by] == each["kiwi"] for each in places if by in each] for by in ("first", "second"))
+    right, made = sum(first) + sum(second), len(first) + len(second)
+    wrong = [each for each in places if {each.get("first", each["kiwi"]), each["second"]} != {each["kiwi"]}]
     yield from (
         "## Judged",
         "",
-        f"{count} places, drawn at random (seed {SEED}, at most {EACH} of a code) and judged by two judges from the",
-        "file and the place: refuse, warn or admit, by the specification and Kiwi's rules for skills. The first judge",
-        "knew the gate; the second saw neither what Kiwi said nor the first pass. `skills_judged.json` has each",
-        "judgement with its reason, `--sheet` prints the places. At each of them Kiwi found something, as both judges",
-        "knew; what it overlooks is not measured here.",
+        f"{count} places, drawn at random (seed {SEED}, at most {EACH} of a code) and judged from the file and the",
+        "place: refuse, warn or admit. `skills_judged.json` has each judgement with its reason, `--sheet` prints the",
+        "places. At each of them Kiwi found something, as the judges knew; what it overlooks is not measured here.",
         "",
-        f"Kiwi is right by {first + second} of {2 * count} judgements ({(first + second) / count / 2:.1%}): by {first}",
-        f"of the first pass, {second} of the second, both in {count - len(wrong)}. The others:",
+        json.loads(JUDGEMENTS.read_text())["about"],
+        "",
+        f"Kiwi is right by {right} of {made} judgements ({right / made:.1%}): by {sum(first)} of {len(first)} of the",
+        f"first pass, {sum(second)} of {len(second)} of the second. The others:",
         "",
     )
     for each in wrong:
-        said = f"Kiwi {each['kiwi']}, judged {each['first']} and {each['second']}"
-        yield f"- `{each['skill']}`, `{each['code']}`: {said}: {each['why']} / {each['second_why']}"
+        said = f"Kiwi {each['kiwi']}, judged {each.get('first', '-')} and {each['second']}"
+        yield f"- `{each['skill']}`, `{each['code']}`: {said}: {each.get('why', '-')} / {each['second_why']}"
     refused, too = ({each["skill"] for each in looked_at if not each[by]} for by in ("right", "second_right"))
     yield from (
         "",
