@@ -6,7 +6,7 @@ reads the same folder. Writes ``SKILLS.md``. With ``--sheet``, prints the places
 from a seed, at most `EACH` of a code, with the lines around each and without what Kiwi said. A place is a line of a
 file; the first line of ``SKILL.md`` also stands for what its front matter does not say.
 ``skills_judged.json`` has two judgements of each, by two judges, the second without a look at the first or at what Kiwi
-said, and of every refusal for hidden instructions or credentials.
+said, and of every refusal for hidden instructions, credentials or the reading of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ AROUND = 6
 REPORT = ROOT / "benchmarks/SKILLS.md"
 JUDGEMENTS = ROOT / "benchmarks/skills_judged.json"
 _AI = CACHE / "ai"
-_LOOKED_AT = ("hidden.", "secrets.")
+_LOOKED_AT = ("hidden.", "secrets.", "permissions.credentials")
+_RIGHT = {True: "right", False: "wrong", None: "-"}
 
 
 @dataclass(frozen=True)
@@ -252,16 +253,17 @@ def _judgements(places: Sequence[dict[str, Any]], looked_at: Sequence[dict[str, 
     for each in wrong:
         said = f"Kiwi {each['kiwi']}, judged {each.get('first', '-')} and {each['second']}"
         yield f"- `{each['skill']}`, `{each['code']}`: {said}: {each.get('why', '-')} / {each['second_why']}"
-    refused, too = ({each["skill"] for each in looked_at if not each[by]} for by in ("right", "second_right"))
+    refused, too = ({each["skill"] for each in looked_at if not each.get(by, True)} for by in ("right", "second_right"))
     yield from (
         "",
-        f"Each refusal for hidden instructions or credentials was looked at: of {total} skills, {len(refused)}",
-        f"({len(refused) / total:.1%}) are refused wrongly by the first judge, {len(too)} by the second.",
+        f"Each refusal for hidden instructions or credentials, or for reading credentials, was looked at. Of {total}",
+        f"skills, {len(refused)} are refused wrongly by the first judge, who did not look at the reading of them, and",
+        f"{len(too)} ({len(too) / total:.1%}) by the second, who then knew the reason that Kiwi gave for it.",
         "",
     )
     for each in looked_at:
-        said = " / ".join("right" if each[by] else "wrong" for by in ("right", "second_right"))
-        yield f"- `{each['skill']}`, `{each['code']}`, {said}: {each['why']} / {each['second_why']}"
+        said = " / ".join(_RIGHT[each.get(by)] for by in ("right", "second_right"))
+        yield f"- `{each['skill']}`, `{each['code']}`, {said}: {each.get('why', '-')} / {each['second_why']}"
 
 
 def main() -> None:
