@@ -332,7 +332,7 @@ def test_a_link_within_the_project_is_followed_unless_it_leads_into_its_reposito
     (author.cwd / ".git/hooks").mkdir(parents=True)
     shutil.rmtree(author.cwd / ".agents")
     (author.cwd / ".agents").symlink_to(".git")
-    refused(author, "install", expect=1, code="unreadable")
+    refused(author, "install", expect=1, code="full")
 
 
 def test_an_install_that_was_killed_before_the_lock_file_is_completed(owner: Kiwi):
