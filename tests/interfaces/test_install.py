@@ -332,7 +332,7 @@ def test_a_link_within_the_project_is_followed_unless_it_leads_into_its_reposito
     (author.cwd / ".git/hooks").mkdir(parents=True)
     shutil.rmtree(author.cwd / ".agents")
     (author.cwd / ".agents").symlink_to(".git")
-    refused(author, "install", expect=1, code="full")
+    refused(author, "install", expect=1, code="unreadable")
 
 
 def test_an_install_that_was_killed_before_the_lock_file_is_completed(owner: Kiwi):
@@ -353,7 +353,7 @@ def test_a_full_disk_leaves_the_skill_as_it_was(owner: Kiwi):
         owner.run("install")
         big = {"assets/logo.png": b"\xff\0" * 100_000}
         owner.run("add", str(write(owner, "1.1.0", **big)))
-        said = refused(owner, "update", expect=1, code="unreadable")
+        said = refused(owner, "update", expect=1, code="full")
         assert "No space left on device" in said
         assert files(installed(owner)) == kept
         assert [path.name for path in installed(owner).parent.iterdir()] == [NAME]
