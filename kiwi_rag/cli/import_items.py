@@ -1,4 +1,4 @@
-"""``kiwi import``: what teams have in other tools' files becomes items."""
+"""``kiwi import``: items made of files that teams have for other tools."""
 
 from __future__ import annotations
 
