@@ -49,7 +49,7 @@ _DOCUMENT = "# Buoy {number}\n\nBuoy {number} blinks every {seconds} seconds off
 
 
 class Digested(EmbeddingProvider):
-    """Vectors that are made from the digests of texts: they mean nothing, and cost next to nothing."""
+    """Vectors that are made from the digests of texts: they mean nothing, and take almost no time."""
 
     batch_size = 64
 
