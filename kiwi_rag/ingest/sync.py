@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
@@ -141,10 +141,10 @@ class _Run:
         """Return the files that are new or may have changed; collect those that were removed."""
         indexed = list(self.stamps)
         existing, changed = set(), []
-        for file in self.source.find(paths, indexed, self.report):  # an item has its content, which is let go
+        for file in self.source.find(paths, indexed, self.report):
             existing.add(file.path)
             if not self._needs_no_read(file):
-                changed.append(file)
+                changed.append(replace(file, content=None) if file.content else file)
         named = indexed if paths is None else named_paths(paths, indexed)
         self.removed |= {path: self.stamps[path] for path in named if path not in existing and self._is_gone(path)}
         return changed
@@ -247,8 +247,8 @@ class _Run:
     async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
         most = WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES
         for batch in batches(files, WORDS_GROUP, lambda file: file.size, most):
-            # A document has no versions, and is read in the gate's thread.
-            histories = [await self.to.store.history(file.content.ref) if file.content else {} for file in batch]
+            refs = [self.source.ref_of(file.path) for file in batch]
+            histories = [{} if ref.item_type is ItemType.DOCUMENT else await self.to.store.history(ref) for ref in refs]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
                 if admitted is None:
                     self.remaining.pop(path, None)
@@ -271,7 +271,7 @@ class _Run:
         """
         path = file.path
         try:
-            content = file.content or self.source.read(path)
+            content = self.source.read(path)
             before = self.stamps.get(path)
             if before and self._is_same(before, content):  # only its size or its times differ
                 self._keep_unchanged(path, content, before.digest)
