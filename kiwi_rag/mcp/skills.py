@@ -130,8 +130,8 @@ def _entry(found: FoundItem) -> dict[str, Any]:
         "signer": signer.principal, "keyId": signer.key_id, "signedAt": format_time(signed.signed_at),
         "statement": f"sha256:{stored.digest}",
     }  # fmt: skip
-    about = {"uri": _uri(found, _MAIN), "frontmatter": front_matter, "resources": resources}
-    return {**about, "_meta": {PROVENANCE: provenance}}
+    meta = {PROVENANCE: provenance}
+    return {"uri": _uri(found, _MAIN), "frontmatter": front_matter, "resources": resources, "_meta": meta}
 
 
 def _files(found: FoundItem) -> dict[str, str]:

@@ -17,7 +17,7 @@ import semver
 
 from kiwi_rag.errors import KiwiError, Rejected, SignatureRefused, UsageError
 from kiwi_rag.formats import imported
-from kiwi_rag.formats.bump import FIRST, add_metadata, add_version, with_version
+from kiwi_rag.formats.bump import FIRST, add_metadata, add_version, next_version, with_version
 from kiwi_rag.formats.source import ItemCandidate, display_path, read_item
 from kiwi_rag.model import Finding, Item, ItemRef, ItemType, check_item_id, content_digest, has_errors
 from kiwi_rag.services import Services
@@ -180,10 +180,10 @@ class Importer:
         version = declared if semver.Version.is_valid(declared) else FIRST
         made = self._variant(found, {**values, "version": version})
         known = [*filter(None, [old]), *(known for history in histories.values() for known in history)]
-        highest = max(map(semver.Version.parse, known), default=None)
+        highest = max(known, key=semver.Version.parse, default=version)
         is_taken = version == old or any(conflicts(made[1], history) for history in histories.values())
-        if highest and (is_taken or semver.Version.parse(version) < highest):
-            return self._variant(found, {**values, "version": str(highest.next_version("patch"))})
+        if is_taken or semver.Version.parse(version) < semver.Version.parse(highest):
+            return self._variant(found, {**values, "version": next_version(known)})
         return made
 
     def _variant(self, found: ImportableFile, values: Mapping[str, Any]) -> tuple[ItemCandidate, Item, str]:

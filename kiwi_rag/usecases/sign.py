@@ -12,7 +12,7 @@ import semver
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, RegistryError, Rejected, SignatureRefused, UnknownSigner, UsageError
-from kiwi_rag.formats.bump import FIRST, add_version, version_line, with_version
+from kiwi_rag.formats.bump import FIRST, add_version, next_version, version_line, with_version
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, signature_path
 from kiwi_rag.model import Finding, Item, ItemRef
 from kiwi_rag.registry.calls import time_limit
@@ -154,10 +154,7 @@ class Author:
         return signed
 
     def _trusted(self, candidate: ItemCandidate, force: bool) -> ItemCandidate:
-        """Return the candidate, without a signature that does not verify: none of its values may be signed again.
-
-        Without `force` that of a signer who is not trusted here is not replaced; the file is rejected.
-        """
+        """Return the candidate, without a signature that does not verify; `force` replaces an unknown signer's."""
         try:
             envelope = envelope_of(candidate)
             verify(envelope, self.gate.trust)
@@ -170,7 +167,7 @@ class Author:
             pass  # such a signature has to be replaced
         else:
             return candidate
-        return replace(candidate, signature=None)
+        return replace(candidate, signature=None)  # none of its values may be signed again
 
     async def _raised(self, candidate: ItemCandidate, part: str) -> ItemCandidate:
         """Return the candidate with a higher version if it changed, else unchanged; errors are left to the gate."""
@@ -185,8 +182,10 @@ class Author:
         missing = is_version_missing(content.findings)
         if not missing and not semver.Version.is_valid(item.ref.version or ""):
             return candidate
-        declared = () if missing else (item.ref.version or "",)
-        version = _next_version([*declared, *(v for history in contents.values() for v in history)], part, missing)
+        known = [version for history in contents.values() for version in history]
+        version = next_version([*known, *(() if missing else [item.ref.version or ""])], part)
+        if missing:
+            version = max(version, FIRST, key=semver.Version.parse)
         if not missing and is_version_missing(self.gate.inspect(replace(candidate, signature=None)).findings):
             given = dict(versions.given_values(candidate)) | {"version": version}
             return replace(candidate, given=tuple(given.items()))
@@ -224,14 +223,6 @@ def signed_statement(
 def is_version_missing(findings: Sequence[Finding]) -> bool:
     """Return whether a file declares no version."""
     return any(finding.code == "metadata.version-missing" for finding in findings)
-
-
-def _next_version(existing: Sequence[str], part: str, missing: bool) -> str:
-    """Return the version after the highest of `existing`; a file without a version starts with 1.0.0."""
-    highest = max(map(semver.Version.parse, existing), default=None)
-    if missing and (highest is None or highest < FIRST):
-        return FIRST
-    return str(highest.next_version(part)) if highest else FIRST
 
 
 def _declaration(item: Item, path: str) -> str:
