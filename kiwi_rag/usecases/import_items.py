@@ -137,7 +137,7 @@ class Importer:
             own = replace(candidate, item_type=named.ref.item_type, item_id=named.ref.item_id)
             own = replace(own, executables=named.executables)  # an archive may not have kept the modes
             if sign.signed_statement(self._gate, self._tier, own, self._gate.inspect(own).item):
-                return replace(found, candidate=own, is_signed=True)
+                return replace(found, candidate=own)
         return replace(found, candidate=replace(candidate, signature=None))
 
     async def _row(self, found: ImportableFile) -> ImportRow:
@@ -173,7 +173,7 @@ class Importer:
         self, found: ImportableFile, values: Mapping[str, Any], old: str | None
     ) -> tuple[ItemCandidate, Item, str]:
         """Return the candidate with the version that the file declares, or the first; a higher one if that is taken."""
-        if found.is_signed:
+        if found.candidate.signature is not None:
             return self._variant(found, values)
         histories = await self.histories.of(found.candidate.ref, fully=True)
         _, declared = self._declared(found.candidate)
@@ -206,7 +206,7 @@ class Importer:
 
     def _variants(self, found: ImportableFile, values: Mapping[str, Any]) -> Iterator[tuple[ItemCandidate, str]]:
         candidate, content = found.candidate, found.content
-        if found.is_signed:
+        if found.candidate.signature is not None:
             yield candidate, "keeps its signature"
             return
         data = self._with_metadata(candidate, content, values)
