@@ -126,20 +126,20 @@ async def _find_in(tier: Collection, address: Address, trust: TrustPolicy) -> Ve
             await asyncio.to_thread(check.save)
         return item
     if check:
-        for ref in address.refs():
-            await check.check_missing(ref)
-            await _check_named(tier, ref)
+        await _check_absent(tier, check, address)
     return None
 
 
-async def _check_named(tier: Collection, ref: ItemRef) -> None:
-    """Raise `Withheld` if a registry names an item that it does not serve."""
-    if not (tier.monitor and (named := await tier.monitor.find_named(ref))):
-        return
-    if await get_stored(tier, ref):  # published since the first request
-        raise Refused(f"{ref} was published a moment ago", hint="run the command again")
-    message = f"{ref} is withheld: the registry {named}, and does not return it"
-    raise Withheld(message, hint="ask the registry's operator why; what it lists: kiwi list --source registry")
+async def _check_absent(tier: Collection, check: ConsistencyCheck, address: Address) -> None:
+    """Raise an error if a registry has to serve an item at an address: `Withheld` where it names one."""
+    for ref in address.refs():
+        await check.check_missing(ref)
+        if not (named := await check.monitor.find_named(ref)):
+            continue
+        if await get_stored(tier, ref):  # published since the first request
+            raise Refused(f"{ref} was published a moment ago", hint="run the command again")
+        message = f"{ref} is withheld: the registry {named}, and does not return it"
+        raise Withheld(message, hint="ask the registry's operator why; what it lists: kiwi list --source registry")
 
 
 async def get_stored(tier: Collection, ref: ItemRef) -> StoredItem | None:
