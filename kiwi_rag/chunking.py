@@ -255,8 +255,7 @@ class _Cutter:
             if self._holds(start, len(self.text)):
                 yield start, len(self.text)
                 return
-            end = self._line_end(start, done)
-            if end:
+            if end := self._line_end(start, done):
                 if not self.text[done:end].isspace():
                     yield start, end
                 start, done = self._resumed(start, end), end

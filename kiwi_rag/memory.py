@@ -279,11 +279,9 @@ class ContextRetriever:
         The sum of what `token_counter` says of each never exceeds `max_tokens`; without one, four characters are a
         token. What the session `session_id` has comes first.
         """
-        question = MemoryQuery(query, max_results, prefer_session=session_id)
+        question, counter = MemoryQuery(query, max_results, prefer_session=session_id), token_counter or count_tokens
         try:
-            context = await get_context(
-                self._store.memory, question, self._settings, max_tokens, token_counter or count_tokens
-            )
+            context = await get_context(self._store.memory, question, self._settings, max_tokens, counter)
         except NotFound:  # nothing was stored yet
             return []
         return [excerpt.text for excerpt in context.excerpts]

@@ -37,7 +37,7 @@ _COMMANDS = {
     "uninstall": ("install", "uninstall", "Remove installed skills."),
     "show": ("items", "show", "Print the verified content of an item."),
     "list": ("items", "list_items", "List the items of a tier."),
-    "verify": ("items", "verify", "Verify the indexed items again."),
+    "verify": ("history", "verify", "Verify the indexed items again."),
     "diff": ("history", "diff", "Compare versions of an item, or its file with what is indexed."),
     "log": ("history", "log", "List the versions of an item in each tier."),
     "why": ("history", "why", "Explain why an item or a file is trusted, or not."),

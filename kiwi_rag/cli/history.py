@@ -1,4 +1,4 @@
-"""``kiwi diff``, ``log`` and ``why``: how versions of an item differ, which there are, and why one is trusted."""
+"""``kiwi diff``, ``log``, ``verify`` and ``why``: how versions of an item differ, and whether one is trusted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import click
 
 from kiwi_rag import render
 from kiwi_rag.cli.items import REF
+from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command
+from kiwi_rag.errors import NotFound
+from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
-from kiwi_rag.usecases import explain, history
+from kiwi_rag.usecases import explain, history, items
 from kiwi_rag.usecases.explain import Check
+from kiwi_rag.usecases.install import verify_installed
 from kiwi_rag.usecases.trust import fetch_revocations
 
 _ROLES = {"+": "ok", "-": "bad", "@": "dim"}
@@ -49,6 +53,31 @@ async def log(session: Session, app: Services, ref: str) -> int:
     if problem:
         session.notify(f"the registry's versions are missing: {problem.message}")
     return PARTLY if problem else DONE
+
+
+@command(epilog="Example: kiwi verify, or kiwi verify acme/deploy/staging --source user")
+@click.argument("refs", nargs=-1)
+@SOURCE
+async def verify(session: Session, app: Services, refs: tuple[str, ...], source: str | None) -> int:
+    """Verify indexed items and installed skills again, and compare them with their files and between tiers.
+
+    Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
+    missing, or two tiers have the same version with different content.
+    """
+    wanted, source = [parse_address(ref) for ref in refs], source or "local"
+    session.notify(await fetch_revocations(app))
+    verdicts = [*await items.verify(app, wanted, source), *await verify_installed(app, wanted, source)]
+    if wanted and not verdicts:
+        raise NotFound(f"{', '.join(refs)}: not found in {source}", hint="kiwi list shows what is there")
+    lines = (
+        f"{'✓' if one.state == 'verified' else '✗'} {one.tier}  {one.ref}  {one.state}  {one.signer}{one.reason}"
+        for one in verdicts
+    )
+    session.print_data([verdict.as_dict() for verdict in verdicts], map(render.safe, lines))
+    states = [one.state for one in verdicts]
+    named = ("verified", "changed", "yanked", "refused", *(name for name in ("conflict", "missing") if name in states))
+    session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
+    return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 
 
 @command(epilog="Example: kiwi why acme/slo, or kiwi why .ai/knowledge/acme/slo.md")

@@ -40,8 +40,7 @@ async def import_items(
     if not dry_run:
         rows = [row async for row in importer.store(rows, key, ask_passphrase)]
     session.print_data({"dry_run": dry_run, "files": [row.as_dict() for row in rows]}, _table(rows))
-    if problem := importer.registry_problem:
-        session.notify(f"{problem}; its versions were not compared with these items, kiwi publish does it")
+    session.notify(importer.histories.registry_problem)
     done = [row for row in rows if row.error is None]
     if dry_run:
         session.notify("nothing was written")

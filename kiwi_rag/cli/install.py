@@ -1,4 +1,4 @@
-"""Skills in the folders where agents look for them: ``kiwi install``, ``update``, ``outdated`` and ``uninstall``."""
+"""Skills for agents: ``kiwi install``, ``update``, ``outdated``, ``uninstall``, and ``export`` for web sites."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import click
 
 from kiwi_rag import render
+from kiwi_rag.cli.items import warn
 from kiwi_rag.cli.session import DONE, PARTLY, YES, Session, command, confirm, option
 from kiwi_rag.formats.source import display_path
 from kiwi_rag.integrations.skill_folders import FOLDERS
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import install as use_case
-from kiwi_rag.usecases import items
 from kiwi_rag.usecases.install import Newest, PlannedSkill, SkillInstaller
 from kiwi_rag.usecases.trust import fetch_revocations
 
@@ -64,10 +64,7 @@ async def _apply(
 ) -> None:
     command = " ".join(["kiwi", *words]) + installer.place.option + " --force" * installer.force
     for plan in plans:
-        warnings = items.permission_warnings(installer.app, plan.found)
-        session.notify(
-            render.findings_text(warnings), *(f"warning: {line}" for line in items.state_warnings(plan.found))
-        )
+        warn(session, installer.app, plan.found)
         if plan.other_signer:
             signers = f"{plan.other_signer} signed the installed version, {plan.found.signer.principal} this one"
             confirm(f"{plan.after.ref}: {signers}. Install it?", command, yes=yes, undone=f"{signers}; nothing changed")
@@ -115,3 +112,9 @@ async def uninstall(session: Session, app: Services, names: Sequence[str], targe
     removed = await _installer(app, target, force=force).uninstall(names)
     rows = [{"id": one.id, "version": one.version, "clients": one.clients} for one in removed]
     session.print_data(rows, (f"uninstalled  {one.id} {one.version}" for one in removed))
+
+
+_EXAMPLES = """\b
+Example: kiwi export --well-known public                       all skills of the project and the user
+         kiwi export --well-known public acme/canary-release   this one
+"""

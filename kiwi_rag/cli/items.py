@@ -23,7 +23,6 @@ from kiwi_rag.ingest.publication import NotPublished, PublishRun
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Admission, Visibility
 from kiwi_rag.render import counted
-from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
@@ -129,10 +128,9 @@ async def _store(
             elif isinstance(outcome, Draft):
                 session.notify(outcome.wrote and f"wrote  {outcome.wrote}")
             else:
-                done, is_known = outcome
-                about = {"ref": str(done.ref), "digest": done.digest, "signer": done.principal}
-                rows.append({**about, "unchanged": is_known})
-                session.print_receipt(f"{'unchanged' if is_known else 'added'}  {done.ref}")
+                done, known = outcome
+                rows.append({"ref": str(done.ref), "digest": done.digest, "signer": done.principal, "unchanged": known})
+                session.print_receipt(f"{'unchanged' if known else 'added'}  {done.ref}")
     return rows, refused
 
 
@@ -294,7 +292,7 @@ async def _publish(
 async def get(session: Session, app: Services, ref: str, target: str, force: bool) -> None:
     """Copy an item from another tier: verify it, write its file and signature, and index it."""
     found = await items.find(app, ref, [name for name in ("user", "registry") if name != target])
-    _warn(session, app, found)
+    warn(session, app, found)
     admission, path = await items.copy(app, found, target, overwrite=force)
     state = {**render.state_json(found.state), **render.yank_json(found.stored)}
     line = f"{admission.ref} from {found.tier.name}, signed by {admission.principal}: {display_path(path)}"
@@ -309,7 +307,7 @@ async def get(session: Session, app: Services, ref: str, target: str, force: boo
 async def show(session: Session, app: Services, ref: str, source: str | None, statement: bool, file: str) -> None:
     """Print the signed content of an item, from the nearest tier that has it; of a skill SKILL.md, and its files."""
     found = await items.find(app, ref, app.source_names(source or "all"))
-    _warn(session, app, found)
+    warn(session, app, found)
     signed, signer = found.signed, found.signer
     if statement:
         payload = json.loads(found.stored.envelope.payload)
@@ -340,7 +338,7 @@ def _text_of(found: FoundItem, file: str) -> str:
         raise UsageError(message, hint=f"kiwi install {ref.item_id}") from error
 
 
-def _warn(session: Session, app: Services, found: FoundItem) -> None:
+def warn(session: Session, app: Services, found: FoundItem) -> None:
     """Print warnings about a yanked version, a changed file, and what scripts use without declaring it."""
     session.notify(render.findings_text(items.permission_warnings(app, found)))
     session.notify(*(f"warning: {line}" for line in items.state_warnings(found)))
@@ -362,33 +360,6 @@ async def list_items(session: Session, app: Services, source: str | None, **give
 def _line(row: Mapping[str, Any]) -> str:
     where = row["path"] or ("private" if row["private"] else "")
     return render.safe(f"{row['tier']}  {row['item_type']}  {row['item_id']}@{row['version']}  {where}")
-
-
-@command(epilog="Example: kiwi verify, or kiwi verify acme/deploy/staging --source user")
-@click.argument("refs", nargs=-1)
-@SOURCE
-async def verify(session: Session, app: Services, refs: tuple[str, ...], source: str | None) -> int:
-    """Verify indexed items and installed skills again, and compare them with their files and between tiers.
-
-    Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
-    missing, or two tiers have the same version with different content.
-    """
-    from kiwi_rag.usecases.install import verify_installed
-
-    wanted, source = [parse_address(ref) for ref in refs], source or "local"
-    session.notify(await fetch_revocations(app))
-    verdicts = [*await items.verify(app, wanted, source), *await verify_installed(app, wanted, source)]
-    if wanted and not verdicts:
-        raise NotFound(f"{', '.join(refs)}: not found in {source}", hint="kiwi list shows what is there")
-    lines = (
-        f"{'✓' if one.state == 'verified' else '✗'} {one.tier}  {one.ref}  {one.state}  {one.signer}{one.reason}"
-        for one in verdicts
-    )
-    session.print_data([verdict.as_dict() for verdict in verdicts], map(render.safe, lines))
-    states = [one.state for one in verdicts]
-    named = ("verified", "changed", "yanked", "refused", *(name for name in ("conflict", "missing") if name in states))
-    session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
-    return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 
 
 @command(epilog="Example: kiwi delete acme/deploy/old --yes")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+
+import semver
 
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats import directive, markdown, script
@@ -19,6 +21,12 @@ FIRST = "1.0.0"
 """The version that is added to a file without one."""
 
 _ROOT = re.compile(r"<directive\b")
+
+
+def next_version(existing: Iterable[str], part: str = "patch") -> str:
+    """Return the version after the highest of `existing`, raised in its `part`; the first one where there is none."""
+    highest = max(map(semver.Version.parse, existing), default=None)
+    return str(highest.next_version(part)) if highest else FIRST
 
 
 def with_version(item_type: ItemType, content: str, version: str) -> str:

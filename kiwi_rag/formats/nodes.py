@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, Literal, NoReturn
@@ -223,10 +224,9 @@ def read_json(text: str) -> list[Node]:
         If a value is not JSON, nests too deep for the decoder, or has too many entries in its upper levels.
     """
     try:
-        try:
+        with suppress(JSONDecodeError):
             return _JsonReader(text).values()
-        except JSONDecodeError:
-            return _JsonReader(_strict(text)).values()
+        return _JsonReader(_strict(text)).values()
     except JSONDecodeError as error:
         refuse(text, error.msg, error.pos)
 

@@ -68,8 +68,7 @@ def parse(item_id: str, content: str, found: FindingList, given: Mapping[str, An
     metadata = _metadata(Metadata(found, raw), inner)
     version = inner.version(block.start_line, "below metadata in the front matter")
     summary = summary_of(metadata["name"], metadata)
-    headings = markdown.outline(content, block.end_line).headings
-    body = markdown.sections(lines, block.end_line + 1, len(lines), headings)
+    body = markdown.sections(lines, block.end_line + 1, len(lines), markdown.outline(content, block.end_line).headings)
     return ItemParts(version, metadata, (Section("summary", summary, block.start_line, block.end_line), *body))
 
 

@@ -296,9 +296,8 @@ class _Run:
             document, passages = self.writer.read_document(content.candidate, self.rules, policy, audit)
             before, present = self.stamps.get(path), (_UNREAD, document.content_sha256, self.rules)
             if before and (before.size, before.sha256, before.gate_stamp) == present:
-                # Another user of a shared index stored this content, by the same rules.
                 self._keep_unchanged(path, content, before.digest)
-                return None
+                return None  # another user of a shared index stored this content, by the same rules
             admission = self.writer.admit_document(document, passages, policy, audit)
             self.report.warnings += document.findings
         else:

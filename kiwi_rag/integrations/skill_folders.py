@@ -165,8 +165,7 @@ class SkillPlace:
             real, base = folder.parent.resolve(), (own or self.base).resolve()
         except RuntimeError as error:  # before Python 3.13, a loop of links
             raise SourceUnreadable(f"{folder.parent} is a loop of symbolic links", hint="remove the link") from error
-        leads_out = not real.is_relative_to(base) or ".git" in real.relative_to(base).parts
-        if leads_out or folder.is_symlink():
+        if folder.is_symlink() or not real.is_relative_to(base) or ".git" in real.relative_to(base).parts:
             raise SourceUnreadable(f"{folder} leads elsewhere through a symbolic link", hint="remove the link")
         return real / name
 

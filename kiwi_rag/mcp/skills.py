@@ -125,13 +125,12 @@ def _entry(found: FoundItem) -> dict[str, Any]:
         {"uri": uri, "digest": f"sha256:{signed.digests[name]}", "size": len(stored.files[name])}
         for uri, name in _files(found).items()
     ]
-    provenance = {
+    meta = {PROVENANCE: {
         "ref": str(signed.ref), "tier": found.tier.name, "state": next(iter(found.state.labels), "verified"),
         "signer": signer.principal, "keyId": signer.key_id, "signedAt": format_time(signed.signed_at),
         "statement": f"sha256:{stored.digest}",
-    }  # fmt: skip
-    about = {"uri": _uri(found, _MAIN), "frontmatter": front_matter, "resources": resources}
-    return {**about, "_meta": {PROVENANCE: provenance}}
+    }}  # fmt: skip
+    return {"uri": _uri(found, _MAIN), "frontmatter": front_matter, "resources": resources, "_meta": meta}
 
 
 def _files(found: FoundItem) -> dict[str, str]:

@@ -25,15 +25,11 @@ MAX_TAGS, MAX_TAG_LENGTH = 20, 64
 
 @dataclass(frozen=True, slots=True)
 class ImportableFile:
-    """A file, or a skill's folder, that may become an item: what it is, its candidate, tags from other tools' metadata.
-
-    ``is_signed`` is set where the candidate keeps the signature that it has.
-    """
+    """A file, or a skill's folder, that may become an item: what it is, its candidate, tags of other tools."""
 
     kind: str
     candidate: ItemCandidate
     tags: tuple[str, ...] = ()
-    is_signed: bool = False
 
     @property
     def content(self) -> str:

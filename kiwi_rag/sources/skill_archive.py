@@ -154,11 +154,8 @@ def _problems(members: Sequence[_Member]) -> Iterator[tuple[str, str, str]]:
     if len(files) > len(set(files)):
         yield "archive.twins", "a file is there twice", "pack it again"
     if not any(member.name == "SKILL.md" and member.kind == "file" for member in members):
-        yield (
-            "archive.no-skill",
-            "the archive has no SKILL.md at its root",
-            "pack the files of the skill without a folder",
-        )
+        hint = "pack the files of the skill without a folder"
+        yield "archive.no-skill", "the archive has no SKILL.md at its root", hint
 
 
 def _folded(name: str) -> str:

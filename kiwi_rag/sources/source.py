@@ -194,16 +194,14 @@ class SyncReport:
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return the report as JSON-ready data."""
+        failed = [{"path": path, **e.as_dict(), "message": describe_error(e)} for path, e in self.failed.items()]
         return {
             "indexed": self.indexed,
             "unchanged": self.unchanged,
             "removed": self.removed,
             "moved": [{"path": new, "from": old} for new, old in self.moved.items()],
             "skipped": [{"path": path, "reason": reason} for path, reason in self.skipped.items()],
-            "failed": [
-                {"path": path, **error.as_dict(), "message": describe_error(error)}
-                for path, error in self.failed.items()
-            ],
+            "failed": failed,
             "warnings": [finding.as_dict() for finding in self.warnings],
             "passages": self.passages,
             "embedded": self.embedded,

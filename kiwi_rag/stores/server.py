@@ -142,7 +142,7 @@ class ServerConnection(ABC, Generic[ClientT]):
 
     def _of_status(self, status: int, said: str) -> StoreError:
         """Return the error that an HTTP status stands for."""
-        said, hint = self.quoted(said), ""
+        said = self.quoted(said)
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             hint = f"check {self._setting('API_KEY')}, and what it may do: writing needs a key that may write"
             return StoreRefused(f"{self.product} did not accept the key: {said}", hint=hint)
@@ -154,6 +154,5 @@ class ServerConnection(ABC, Generic[ClientT]):
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             message = "the server answered with a redirect, which is not followed because it would get the key"
             return StoreError(message, hint=f"set {self._setting('URL')} to its target, if that is your server")
-        if status == HTTPStatus.NOT_FOUND:
-            hint = f"check {self._setting('URL')}"
+        hint = f"check {self._setting('URL')}" if status == HTTPStatus.NOT_FOUND else ""
         return StoreError(f"{self.product} rejected the call: {said}", hint=hint)

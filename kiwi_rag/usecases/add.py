@@ -5,28 +5,28 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, NotFound, Rejected, UsageError
-from kiwi_rag.formats.source import SourceFile, display_path, read_item, signature_path, strays, walk
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, read_item, signature_path, strays, walk
 from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks, sync
-from kiwi_rag.model import ITEM_TYPES, Admission, Envelope, Finding, ItemType, Visibility
+from kiwi_rag.model import ITEM_TYPES, Admission, Finding, ItemType, Visibility
 from kiwi_rag.registry.calls import time_limit
 from kiwi_rag.retry import attempts
-from kiwi_rag.search.verify import only_one, parse_address
+from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.sources.source import ItemSource, SyncReport
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced, watch
-from kiwi_rag.usecases import sign
+from kiwi_rag.usecases import item_files, sign
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.validation.signature import EDITED
+from kiwi_rag.validation.signature import EDITED, envelope_of
 
 ErrorT = TypeVar("ErrorT", bound=KiwiError)
 _EDITED = frozenset(("signature.metadata", "signature.version", "version.immutable", *EDITED))
@@ -35,7 +35,7 @@ _EDITED = frozenset(("signature.metadata", "signature.version", "version.immutab
 def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
     """Yield each item file that `paths` name, with the findings of steps 0-6 of the gate; nothing is recorded."""
     root = app.root(tier)
-    for source in sign.sources_of(paths, root):
+    for source in item_files.sources_of(paths, root):
         candidate = read_item(source, root)
         yield source, (candidate,) if isinstance(candidate, Finding) else app.gate.inspect(candidate).findings
 
@@ -60,11 +60,11 @@ async def make_drafts(  # noqa: PLR0913  # the options of a signature
 
     `report` is called with the reason why the versions in the registry were not compared.
     """
-    sources, histories = sign.sources_of(paths, app.root(tier)), sign.VersionHistories(app)
+    sources, histories = item_files.sources_of(paths, app.root(tier)), sign.VersionHistories(app)
     author = sign.Author(app.local(tier), app.gate, app.signing_key(key, ask_passphrase), histories, app.principal)
     made = await author.drafts(sources, **options)
     if problem := histories.registry_problem:
-        report(f"{problem}; its versions were not compared with these files, kiwi publish does it")
+        report(problem)
     return made
 
 
@@ -185,21 +185,18 @@ async def copy_to_tier(
 
     `copied` is called with each item as soon as it is durable. Returns the number of items, and the refusals.
     """
-    to, root = app.local(target), app.root("project")
-    histories = sign.VersionHistories(app)
-    copies: list[tuple[Envelope, Mapping[str, bytes]]] = []
-    refused: list[KiwiError] = []
+    to, root, histories = app.local(target), app.root("project"), sign.VersionHistories(app)
+    copies, refused = list[ItemCandidate](), list[KiwiError]()
     async with to.writing():
-        for source in sign.sources_of(paths or (root,), root):
+        for source in item_files.sources_of(paths or (root,), root):
             try:
                 copy = await sign.check_copy(source, app.local("project"), to, app.gate, histories)
-                sign.check_place(app.root(target), *copy, overwrite=overwrite)
+                item_files.check_place(app.root(target), envelope_of(copy), copy.files, overwrite=overwrite)
                 copies.append(copy)
             except KiwiError as error:
                 refused.append(error)
         for copy in [] if refused else copies:
-            placed = sign.place_item(app.root(target), *copy, overwrite=overwrite)
-            copied(await ingest.ingest(placed, to, app.writer))
+            copied((await item_files.add_item(app, to, copy, overwrite=overwrite))[0])
     return len(copies) + len(refused), refused
 
 
@@ -215,7 +212,7 @@ def files_at(app: Services, paths: Sequence[Path], tier: str) -> Sequence[Source
         When there is none.
     """
     root = app.root(tier)
-    sources = sign.sources_of(paths or (root,), root)
+    sources = item_files.sources_of(paths or (root,), root)
     if not sources:
         hint = "add a file to its directives, scripts, knowledge or skills folder, then kiwi sign"
         raise UsageError(f"there are no items in {root}", hint=hint)
@@ -232,17 +229,14 @@ def files_of(app: Services, refs: Sequence[str]) -> Sequence[SourceFile]:
     UsageError
         When a reference has a version or a tier, or matches several items.
     """
-    root = app.root("project")
-    by_key = {(s.item_type, s.item_id.casefold()): s for s in sign.sources_of((root,), root) if s.item_id}
     sources = {}
     for ref in refs:
         meant = parse_address(ref)
         if meant.version or meant.tier:
             raise UsageError(f"{ref}: only the project's current version can be published", hint="leave out the @")
-        found = only_one([candidate for candidate in meant.refs() if candidate.key in by_key], ref)
-        if found is None:
+        if (found := item_files.find_file(app, replace(meant, tier="project"))) is None:
             raise NotFound(f"{ref} is not an item of this project", hint="find items with kiwi_search, source project")
-        sources[found.key] = by_key[found.key]
+        sources[found[1].path] = found[1]
     return list(sources.values())
 
 

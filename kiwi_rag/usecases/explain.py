@@ -21,8 +21,8 @@ from kiwi_rag.search.verify import VerifiedItem, only_one, parse_address, requir
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer
-from kiwi_rag.usecases import items, sign
-from kiwi_rag.usecases.history import find_file
+from kiwi_rag.usecases import item_files, items
+from kiwi_rag.usecases.item_files import find_file
 from kiwi_rag.usecases.trust import project_trust_problem
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
@@ -118,7 +118,7 @@ def _source_at(app: Services, path: Path) -> tuple[Collection, SourceFile] | Non
         return None
     for name in app.source_names("local"):
         if path.absolute().is_relative_to(app.root(name).absolute()):
-            sources = sign.sources_of([path.with_name(path.name.removesuffix(".sig"))], app.root(name))
+            sources = item_files.sources_of([path.with_name(path.name.removesuffix(".sig"))], app.root(name))
             if len(sources) != 1:
                 raise UsageError(f"{path} holds {len(sources)} items", hint="name the file of one item")
             return app.local(name), sources[0]

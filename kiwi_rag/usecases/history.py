@@ -11,14 +11,15 @@ from typing import Any
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable
-from kiwi_rag.formats.source import SourceFile, display_path, read_item, walk
+from kiwi_rag.formats.source import SourceFile, display_path, read_item
 from kiwi_rag.model import Finding, ItemRef, sha256_hex
 from kiwi_rag.monitor.monitor import version_order
 from kiwi_rag.render import safe, value_text
-from kiwi_rag.search.verify import Address, only_one, parse_address
+from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.usecases import items
+from kiwi_rag.usecases.item_files import find_file
 from kiwi_rag.usecases.items import FoundItem
 
 MAX_COMPARED = 20_000
@@ -94,16 +95,6 @@ async def diff(app: Services, first: str, second: str = "") -> Comparison:
     if compared is None:
         raise NotFound(f"{first} is neither indexed nor published", hint=f"kiwi add {display_path(source.path)}")
     return compared
-
-
-def find_file(app: Services, address: Address) -> tuple[Collection, SourceFile] | None:
-    """Return the tier and the file of the item at an address: of the tier that it names, or the nearest that has it."""
-    for name in app.source_names("local"):
-        sources = {ItemRef(one.item_type, one.item_id).key: one for one in walk(app.root(name)) if one.item_id}
-        refs = [ref for ref in address.refs() if ref.key in sources]
-        if address.tier in (None, name, "registry") and (ref := only_one(refs, address.item_id)):
-            return app.local(name), sources[ref.key]
-    return None
 
 
 async def _copy_at(app: Services, text: str) -> ItemCopy:

@@ -15,16 +15,15 @@ from typing import Any
 
 import semver
 
-from kiwi_rag import ingest
 from kiwi_rag.errors import KiwiError, Rejected, SignatureRefused, UsageError
 from kiwi_rag.formats import imported
-from kiwi_rag.formats.bump import FIRST, add_metadata, add_version, with_version
+from kiwi_rag.formats.bump import FIRST, add_metadata, add_version, next_version, with_version
 from kiwi_rag.formats.source import ItemCandidate, display_path, read_item
 from kiwi_rag.model import Finding, Item, ItemRef, ItemType, check_item_id, content_digest, has_errors
 from kiwi_rag.services import Services
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.imports import ImportableFile, find, of_index
-from kiwi_rag.usecases import sign
+from kiwi_rag.usecases import item_files, sign
 from kiwi_rag.usecases.install import place_of
 from kiwi_rag.usecases.skill_index import has_index, read_index
 from kiwi_rag.validation.audit import AuditEvent
@@ -91,7 +90,7 @@ class Importer:
         self._app, self._options, self._gate = app, options, app.gate
         self._tier, self._root = app.local(tier), app.root(tier)
         self._namespace = namespace_of(app, tier, options.namespace)
-        self._histories = sign.VersionHistories(app)
+        self.histories = sign.VersionHistories(app)
 
     @cached_property
     def _written(self) -> frozenset[tuple[str, str]]:
@@ -138,7 +137,7 @@ class Importer:
             own = replace(candidate, item_type=named.ref.item_type, item_id=named.ref.item_id)
             own = replace(own, executables=named.executables)  # an archive may not have kept the modes
             if sign.signed_statement(self._gate, self._tier, own, self._gate.inspect(own).item):
-                return replace(found, candidate=own, is_signed=True)
+                return replace(found, candidate=own)
         return replace(found, candidate=replace(candidate, signature=None))
 
     async def _row(self, found: ImportableFile) -> ImportRow:
@@ -149,7 +148,7 @@ class Importer:
 
     async def _planned(self, found: ImportableFile) -> ImportRow:
         candidate, ref = found.candidate, found.candidate.ref
-        place = sign.find_place(self._root, ref, candidate.files)
+        place = item_files.find_place(self._root, ref, candidate.files)
         old = read_item(place, self._root) if place.path.exists() else None
         if isinstance(old, Finding):
             raise Rejected(str(ref), [old])
@@ -174,17 +173,17 @@ class Importer:
         self, found: ImportableFile, values: Mapping[str, Any], old: str | None
     ) -> tuple[ItemCandidate, Item, str]:
         """Return the candidate with the version that the file declares, or the first; a higher one if that is taken."""
-        if found.is_signed:
+        if found.candidate.signature is not None:
             return self._variant(found, values)
-        histories = await self._histories.of(found.candidate.ref, fully=True)
+        histories = await self.histories.of(found.candidate.ref, fully=True)
         _, declared = self._declared(found.candidate)
         version = declared if semver.Version.is_valid(declared) else FIRST
         made = self._variant(found, {**values, "version": version})
         known = [*filter(None, [old]), *(known for history in histories.values() for known in history)]
-        highest = max(map(semver.Version.parse, known), default=None)
+        highest = max(known, key=semver.Version.parse, default=version)
         is_taken = version == old or any(conflicts(made[1], history) for history in histories.values())
-        if highest and (is_taken or semver.Version.parse(version) < highest):
-            return self._variant(found, {**values, "version": str(highest.next_version("patch"))})
+        if is_taken or semver.Version.parse(version) < semver.Version.parse(highest):
+            return self._variant(found, {**values, "version": next_version(known)})
         return made
 
     def _variant(self, found: ImportableFile, values: Mapping[str, Any]) -> tuple[ItemCandidate, Item, str]:
@@ -207,7 +206,7 @@ class Importer:
 
     def _variants(self, found: ImportableFile, values: Mapping[str, Any]) -> Iterator[tuple[ItemCandidate, str]]:
         candidate, content = found.candidate, found.content
-        if found.is_signed:
+        if found.candidate.signature is not None:
             yield candidate, "keeps its signature"
             return
         data = self._with_metadata(candidate, content, values)
@@ -248,7 +247,7 @@ class Importer:
         author = None
         if any(row.candidate and row.candidate.signature is None for row in rows):
             signing_key = self._app.signing_key(key, ask_passphrase)
-            author = sign.Author(self._tier, self._gate, signing_key, self._histories, self._app.principal)
+            author = sign.Author(self._tier, self._gate, signing_key, self.histories, self._app.principal)
         signed = [await self._signed(row, author) for row in rows]
         async with self._tier.writing():
             for row in signed:
@@ -256,15 +255,10 @@ class Importer:
                     await self._store(row.candidate, row.item)
                 yield row
 
-    @property
-    def registry_problem(self) -> str:
-        """Why the versions in the registry were not compared; empty where they were, or where there is none."""
-        return self._histories.registry_problem
-
     async def _signed(self, row: ImportRow, author: sign.Author | None) -> ImportRow:
         if row.candidate is None or row.item is None:
             return row
-        history = (await self._histories.of(row.item.ref, fully=False)).get(self._tier.name, {})
+        history = (await self.histories.of(row.item.ref, fully=False)).get(self._tier.name, {})
         try:
             if author and row.candidate.signature is None:
                 return replace(row, candidate=author.sign(row.candidate, row.item, history))
@@ -274,9 +268,7 @@ class Importer:
         return row
 
     async def _store(self, candidate: ItemCandidate, item: Item) -> None:
-        admission = await ingest.admit(candidate, self._tier, self._gate)
-        sign.place_item(self._root, admission.envelope, candidate.files, overwrite=True)
-        await ingest.store(candidate, admission, self._tier, self._app.writer)
+        admission, _ = await item_files.add_item(self._app, self._tier, candidate, overwrite=True)
         event = "imported", str(candidate.ref), admission.digest, admission.key_id
         self._tier.audit.append(AuditEvent(*event, {"content": item.content_sha256}))
 

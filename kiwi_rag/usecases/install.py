@@ -27,8 +27,8 @@ from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.usecases import items
+from kiwi_rag.usecases.item_files import check_names, remove_files
 from kiwi_rag.usecases.items import FoundItem, Verdict
-from kiwi_rag.usecases.sign import check_names, remove_files
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
 from kiwi_rag.validation.signature import envelope_of

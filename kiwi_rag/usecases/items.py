@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kiwi_rag import ingest, render
+from kiwi_rag import render
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryContradicted, StoreError, UsageError, Withheld, Yanked
 from kiwi_rag.formats.source import SourceFile, path_of
@@ -19,9 +19,8 @@ from kiwi_rag.search.state import find_version_conflicts, read_state, read_state
 from kiwi_rag.search.verify import Address, VerifiedItem, only_one, parse_address, require_files, verify_stored
 from kiwi_rag.services import Services
 from kiwi_rag.signing.trust import TrustPolicy
-from kiwi_rag.sources.source import read
 from kiwi_rag.telemetry import span
-from kiwi_rag.usecases import sign
+from kiwi_rag.usecases import item_files
 from kiwi_rag.usecases.trust import WAIT_SECONDS
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
@@ -127,20 +126,20 @@ async def _find_in(tier: Collection, address: Address, trust: TrustPolicy) -> Ve
             await asyncio.to_thread(check.save)
         return item
     if check:
-        for ref in address.refs():
-            await check.check_missing(ref)
-            await _check_named(tier, ref)
+        await _check_absent(tier, check, address)
     return None
 
 
-async def _check_named(tier: Collection, ref: ItemRef) -> None:
-    """Raise `Withheld` if a registry names an item that it does not serve."""
-    if not (tier.monitor and (named := await tier.monitor.find_named(ref))):
-        return
-    if await get_stored(tier, ref):  # published since the first request
-        raise Refused(f"{ref} was published a moment ago", hint="run the command again")
-    message = f"{ref} is withheld: the registry {named}, and does not return it"
-    raise Withheld(message, hint="ask the registry's operator why; what it lists: kiwi list --source registry")
+async def _check_absent(tier: Collection, check: ConsistencyCheck, address: Address) -> None:
+    """Raise an error if a registry has to serve an item at an address: `Withheld` where it names one."""
+    for ref in address.refs():
+        await check.check_missing(ref)
+        if not (named := await check.monitor.find_named(ref)):
+            continue
+        if await get_stored(tier, ref):  # published since the first request
+            raise Refused(f"{ref} was published a moment ago", hint="run the command again")
+        message = f"{ref} is withheld: the registry {named}, and does not return it"
+        raise Withheld(message, hint="ask the registry's operator why; what it lists: kiwi list --source registry")
 
 
 async def get_stored(tier: Collection, ref: ItemRef) -> StoredItem | None:
@@ -160,13 +159,9 @@ async def copy(app: Services, found: FoundItem, target: str, *, overwrite: bool)
     UsageError
         When its file exists with other content and `overwrite` is not set.
     """
-    to, root, stored = app.local(target), app.root(target), found.stored
+    to, candidate = app.local(target), candidate_of(found.stored.envelope, found.stored.files)
     async with to.writing():
-        # Admitted before it is written: a refused item must not replace a file.
-        sign.check_place(root, stored.envelope, stored.files, overwrite=overwrite)
-        admission = await ingest.admit(candidate_of(stored.envelope, stored.files), to, app.gate)
-        placed = sign.place_item(root, stored.envelope, stored.files, overwrite=overwrite)
-        await ingest.store(read(placed, to, app.gate), admission, to, app.writer)
+        admission, placed = await item_files.add_item(app, to, candidate, overwrite=overwrite)
     return admission, placed.path
 
 
@@ -361,10 +356,10 @@ async def delete(tier: Collection, ref: ItemRef, stored: StoredItem, path: Path)
     The index is first: a full disk, which it meets, leaves the file there.
     """
     source = SourceFile(path, ref.item_type, ref.item_id)
-    sign.check_removable(source)
+    item_files.check_removable(source)
     async with tier.writing():
         await tier.store.delete(ref)
-        sign.remove_files(source)
+        item_files.remove_files(source)
         if tier.states:
             tier.states.delete(str(path))
         tier.audit.append(AuditEvent("deleted", str(ref), stored.digest, "", {}))

@@ -96,9 +96,8 @@ def offered_signers(
             raise UsageError(f"nothing says whose key {one.public_key.hex()} is", hint="add --principal NAME")
         signer = replace(one, principal=check_principal(principal or one.principal), **given)
         bare = Signer("", one.public_key)
-        shared = {
-            name for name in ("valid_after", "valid_before", "status") if getattr(one, name) != getattr(bare, name)
-        }
+        limits = ("valid_after", "valid_before", "status")
+        shared = {name for name in limits if getattr(one, name) != getattr(bare, name)}
         found.append((signer, {*given, *shared, *(("patterns", "types") if one.principal else ())}))
     if not found:
         raise UsageError(f"{what} lists no signer", hint="its owner runs kiwi keys show --share")

@@ -291,8 +291,7 @@ def _folded(name: str) -> bytes:
 
 def _check_other_files(candidate: ItemCandidate) -> tuple[Mapping[str, str], list[Finding]]:
     """Run step 0 over the files of a skill beside ``SKILL.md``; return the texts of those that are text."""
-    texts: dict[str, str] = {}
-    findings: list[Finding] = []
+    texts, findings = dict[str, str](), list[Finding]()
     for name in sorted(candidate.files.keys() - {candidate.main}):
         data, path = candidate.files[name], candidate.path_of(name)
         if name.startswith(".") or "/." in name:

@@ -320,7 +320,7 @@ def test_a_registry_that_does_not_answer_is_told_and_stops_no_import(ready: Kiwi
     write(ready, "docs/one.md", "# One\n\nText.\n")
     ready.extra["KIWI_REGISTRY_URL"] = "postgresql://nobody@127.0.0.1:9/none"
     done = ready.run("import", "docs", "--namespace", "acme")
-    assert "its versions were not compared with these items" in done.stderr
+    assert "its versions were not compared with these files" in done.stderr
     assert done.stdout.startswith("new  ")
 
 

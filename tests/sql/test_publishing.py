@@ -21,7 +21,7 @@ from kiwi_rag.ingest.publication import NotPublished, Outcome, Published, Publis
 from kiwi_rag.signing import keys
 from kiwi_rag.signing.trust import Signer
 from kiwi_rag.stores.postgres import RegistryVectorStore
-from kiwi_rag.usecases import sign
+from kiwi_rag.usecases import item_files
 from tests.sql.databases import ADA
 from tests.sql.shelves import SmallModel, candidate, index, refs, tier, writer
 from tests.sql.test_refusal_limit import set_minute
@@ -47,7 +47,7 @@ async def published(
     report: Callable[[str], None] | None = None,
 ) -> list[Outcome]:
     """Write signed items as files, publish them, and return the outcomes."""
-    sources = [sign.place_item(root, one.envelope, one.files) for one in candidates]
+    sources = [item_files.place_item(root, one.envelope, one.files) for one in candidates]
     place = Collection("project", RANKS["project"], to.store, to.policy, to.trust, to.audience, to.audit, root)
     run = PublishRun(place, to, by or writer(), report=report)
     return [outcome async for outcome in run.publish(sources)]

@@ -18,7 +18,7 @@ from kiwi_rag.model import Envelope, Item, ItemRef, ItemType
 from kiwi_rag.search.verify import _signed_passages
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy
-from kiwi_rag.usecases import sign
+from kiwi_rag.usecases import item_files, sign
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
 from tests import skills
@@ -155,7 +155,7 @@ async def drafted(ai_dir: Path, envelope: Envelope, content: str = PLAIN, **opti
     path.with_name("scale-down.md.sig").write_bytes(statement.signature_file(envelope))
     ada = author(ai_dir, Histories(**options.pop("known", {})))
     gate = ValidationManager(TrustPolicy((*ada.gate.trust.signers, Signer("ada@acme", ADA.public_key))), "kiwi")
-    drafts, refused = await replace(ada, gate=gate).drafts(sign.sources_of([ai_dir], ai_dir), **options)
+    drafts, refused = await replace(ada, gate=gate).drafts(item_files.sources_of([ai_dir], ai_dir), **options)
     assert refused == []
     (draft,) = drafts
     return draft

@@ -19,7 +19,7 @@ from kiwi_rag.model.refs import ItemType
 from kiwi_rag.signing import keys, statement
 from kiwi_rag.signing.trust import Signer, TrustPolicy, verify
 from kiwi_rag.storage import atomic
-from kiwi_rag.usecases import sign
+from kiwi_rag.usecases import item_files, sign
 from kiwi_rag.validation.admission import policy_of
 from kiwi_rag.validation.manager import ValidationManager
 from tests import skills
@@ -52,7 +52,7 @@ def author(ai_dir: Path, histories: Histories | None = None, key: keys.SigningKe
 async def signed(ai_dir: Path, path: Path | None = None, **options: Any) -> list[sign.Draft]:
     """Sign what `path` names and write it; the gate must refuse nothing."""
     histories = options.pop("histories", None)
-    sources = sign.sources_of([path or ai_dir], ai_dir)
+    sources = item_files.sources_of([path or ai_dir], ai_dir)
     drafts, refused = await author(ai_dir, histories).drafts(sources, **options)
     assert refused == []
     for draft in drafts:
@@ -94,14 +94,14 @@ async def test_a_signed_skill_is_not_signed_again_without_force(tmp_path: Path) 
 )
 async def test_a_skill_is_named_by_its_folder_and_by_its_files(tmp_path: Path, path: str) -> None:
     skills.write(tmp_path)
-    assert [source.item_id for source in sign.sources_of([tmp_path / path], tmp_path)] == [skills.ID]
+    assert [source.item_id for source in item_files.sources_of([tmp_path / path], tmp_path)] == [skills.ID]
 
 
 def test_a_path_that_names_no_item_is_refused(tmp_path: Path) -> None:
     main = skills.write(tmp_path)
     for path in (main.parent / "gone.md", tmp_path / "skills/acme/other", tmp_path / "notes"):
         with pytest.raises(UsageError):
-            sign.sources_of([path], tmp_path)
+            item_files.sources_of([path], tmp_path)
 
 
 async def test_bump_raises_the_version_of_a_skill_whose_other_file_changed(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ async def test_an_edited_skill_under_an_admitted_version_is_refused_and_nothing_
     history = Histories(**{"1.0.0": content_digest(verify(envelope_of(main), TRUST).statement.digests)})
     (main.parent / "scripts/fill.py").write_text("pass\n")
     before = skills.on_disk(main.parent)
-    drafts, (refused,) = await author(tmp_path, history).drafts(sign.sources_of([tmp_path], tmp_path))
+    drafts, (refused,) = await author(tmp_path, history).drafts(item_files.sources_of([tmp_path], tmp_path))
     assert drafts == []
     assert [finding.code for finding in refused.findings] == ["version.immutable"]
     assert refused.findings[0].hint.endswith("SKILL.md --bump patch")
@@ -140,7 +140,7 @@ async def test_an_edited_skill_under_an_admitted_version_is_refused_and_nothing_
 @pytest.mark.parametrize("name", [".env", "scripts/__pycache__/fill.pyc"])
 async def test_a_skill_with_a_hidden_file_is_not_signed(tmp_path: Path, name: str) -> None:
     main = skills.write(tmp_path, {**skills.FILES, name: b"x"})
-    drafts, (refused,) = await author(tmp_path).drafts(sign.sources_of([tmp_path], tmp_path))
+    drafts, (refused,) = await author(tmp_path).drafts(item_files.sources_of([tmp_path], tmp_path))
     assert (drafts, [finding.code for finding in refused.findings]) == ([], ["source.hidden-file"])
     assert not signature_path(main).exists()
 
@@ -182,36 +182,36 @@ def sealed(version: str = "1.0.0", **changes: bytes | None) -> tuple[Envelope, d
 
 def test_a_skill_is_placed_byte_for_byte(tmp_path: Path) -> None:
     envelope, files = sealed()
-    placed = sign.place_item(tmp_path, envelope, files)
+    placed = item_files.place_item(tmp_path, envelope, files)
     assert placed == SourceFile(tmp_path / f"skills/{skills.ID}/SKILL.md", ItemType.SKILL, skills.ID)
     found = read_item(placed, tmp_path)
     assert (found.files, found.executables) == (files, skills.EXECUTABLES)  # type: ignore[union-attr]
     assert envelope_of(placed.path) == envelope
     assert [path.name for path in placed.path.parent.parent.iterdir()] == ["pdf-forms"]
-    sign.place_item(tmp_path, envelope, files)
+    item_files.place_item(tmp_path, envelope, files)
 
 
 def test_another_content_is_placed_only_when_told_to(tmp_path: Path) -> None:
-    sign.place_item(tmp_path, *sealed())
+    item_files.place_item(tmp_path, *sealed())
     folder = tmp_path / "skills" / skills.ID
     before = skills.on_disk(folder)
     newer = sealed("1.1.0", NOTICE=None)
     with pytest.raises(UsageError, match="exists with other content"):
-        sign.place_item(tmp_path, *newer)
+        item_files.place_item(tmp_path, *newer)
     assert skills.on_disk(folder) == before
-    sign.place_item(tmp_path, *newer, overwrite=True)
+    item_files.place_item(tmp_path, *newer, overwrite=True)
     assert set(skills.on_disk(folder)) == {*newer[1], "SKILL.md.sig"}
 
 
 @pytest.mark.parametrize("what", ["more.txt", "mode", "hidden"])
 def test_a_skill_that_differs_in_anything_is_not_overwritten(tmp_path: Path, what: str) -> None:
-    folder = sign.place_item(tmp_path, *sealed()).path.parent
+    folder = item_files.place_item(tmp_path, *sealed()).path.parent
     if what == "mode":
         (folder / "NOTICE").chmod(0o755)
     else:
         (folder / (".env" if what == "hidden" else what)).write_text("x")
     with pytest.raises(UsageError, match="exists with other content"):
-        sign.check_place(tmp_path, *sealed())
+        item_files.check_place(tmp_path, *sealed())
 
 
 @pytest.mark.parametrize("change", ["altered", "more", "less"])
@@ -221,18 +221,18 @@ def test_other_files_than_those_that_were_signed_are_not_placed(tmp_path: Path, 
     if change == "less":
         del files["NOTICE"]
     with pytest.raises(MalformedEnvelope):
-        sign.place_item(tmp_path, envelope, files)
+        item_files.place_item(tmp_path, envelope, files)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_skill_is_not_placed_inside_of_another_nor_over_other_folders(tmp_path: Path) -> None:
     skills.write(tmp_path, {"SKILL.md": b"x"}, "acme")
     with pytest.raises(UsageError, match="inside of the skill"):
-        sign.place_item(tmp_path, *sealed())
+        item_files.place_item(tmp_path, *sealed())
     (tmp_path / "skills/acme/SKILL.md").unlink()
     skills.write(tmp_path, {"SKILL.md": b"x"}, "acme/pdf-forms/inner")
     with pytest.raises(UsageError, match="is not a skill"):
-        sign.place_item(tmp_path, *sealed(), overwrite=True)
+        item_files.place_item(tmp_path, *sealed(), overwrite=True)
     assert (tmp_path / "skills/acme/pdf-forms/inner/SKILL.md").exists()
 
 
@@ -245,9 +245,9 @@ def test_a_skill_is_neither_placed_nor_removed_through_a_link(tmp_path: Path, li
     assert (root / f"skills/{skills.ID}/SKILL.md").exists()
     before = skills.on_disk(outside)
     with pytest.raises(SourceUnreadable):
-        sign.place_item(root, *sealed(), overwrite=True)
+        item_files.place_item(root, *sealed(), overwrite=True)
     with pytest.raises(SourceUnreadable):
-        sign.remove_files(SourceFile(root / f"skills/{skills.ID}/SKILL.md", ItemType.SKILL, skills.ID))
+        item_files.remove_files(SourceFile(root / f"skills/{skills.ID}/SKILL.md", ItemType.SKILL, skills.ID))
     assert skills.on_disk(outside) == before
 
 
@@ -261,7 +261,7 @@ def test_an_interrupted_write_leaves_the_old_skill_or_the_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, system_call: bool
 ) -> None:
     """Between two renames, where the system cannot exchange folders, neither may be there; never a mixture."""
-    sign.place_item(tmp_path, *sealed())
+    item_files.place_item(tmp_path, *sealed())
     folder = tmp_path / "skills" / skills.ID
     before = skills.on_disk(folder)
     calls = iter(range(1_000))
@@ -283,7 +283,7 @@ def test_an_interrupted_write_leaves_the_old_skill_or_the_new(
         patch.setattr(Path, "rename", interrupting("rename", Path.rename))
         interrupted = False
         try:
-            sign.place_item(tmp_path, *newer, overwrite=True)
+            item_files.place_item(tmp_path, *newer, overwrite=True)
         except Interruption:
             interrupted = True
     new = {**newer[1], "SKILL.md.sig": statement.signature_file(newer[0])}
@@ -295,11 +295,11 @@ def test_an_interrupted_write_leaves_the_old_skill_or_the_new(
 
 
 def test_a_skill_is_removed_as_a_whole(tmp_path: Path) -> None:
-    placed = sign.place_item(tmp_path, *sealed())
-    sign.remove_files(placed)
+    placed = item_files.place_item(tmp_path, *sealed())
+    item_files.remove_files(placed)
     assert not placed.path.parent.exists()
     assert list(placed.path.parent.parent.iterdir()) == []
-    sign.remove_files(placed)
+    item_files.remove_files(placed)
 
 
 def test_an_item_of_one_file_is_placed_and_removed_with_its_signature(past: Path, tmp_path: Path) -> None:
@@ -308,9 +308,9 @@ def test_an_item_of_one_file_is_placed_and_removed_with_its_signature(past: Path
     item = ValidationManager(TRUST, "kiwi").inspect(candidate).item
     assert item is not None
     envelope = ADA.sign(item, "kiwi", NOW)
-    placed = sign.place_item(tmp_path / "other", envelope, item.files)
+    placed = item_files.place_item(tmp_path / "other", envelope, item.files)
     assert (placed.path.read_bytes(), envelope_of(placed.path)) == (source.path.read_bytes(), envelope)
     with pytest.raises(MalformedEnvelope):
-        sign.check_place(tmp_path / "other", envelope, {placed.path.name: b"other"})
-    sign.remove_files(placed)
+        item_files.check_place(tmp_path / "other", envelope, {placed.path.name: b"other"})
+    item_files.remove_files(placed)
     assert list(placed.path.parent.iterdir()) == []

@@ -21,7 +21,7 @@ from kiwi_rag.formats.source import item_id_of
 from kiwi_rag.sources.workspace import watch
 from kiwi_rag.storage import json_lines, safe_open
 from kiwi_rag.storage.json_lines import RotatingLines
-from kiwi_rag.usecases import sign
+from kiwi_rag.usecases import item_files
 from tests import skills
 from tests.shared import ROOT
 
@@ -60,14 +60,16 @@ def test_an_item_with_such_a_name_is_not_written_there(
 ) -> None:
     files = {"SKILL.md": b"", name: b""}
     signed = SimpleNamespace(
-        ref=skills.item().ref, digests={one: sign.sha256_hex(data) for one, data in files.items()}, main="SKILL.md"
+        ref=skills.item().ref,
+        digests={one: item_files.sha256_hex(data) for one, data in files.items()},
+        main="SKILL.md",
     )
-    monkeypatch.setattr(sign.statement, "parse_item", lambda _payload: signed)
+    monkeypatch.setattr(item_files.statement, "parse_item", lambda _payload: signed)
     envelope = SimpleNamespace(payload=b"")
-    sign.check_place(tmp_path, envelope, files)
-    monkeypatch.setattr(sign, "HAS_MODES", False)
+    item_files.check_place(tmp_path, envelope, files)
+    monkeypatch.setattr(item_files, "HAS_MODES", False)
     with pytest.raises(UsageError, match=f"{name} of .* cannot be written on Windows"):
-        sign.check_place(tmp_path, envelope, files)
+        item_files.check_place(tmp_path, envelope, files)
 
 
 @pytest.mark.parametrize(

@@ -235,15 +235,13 @@ def _text(data: bytes, nodes: Sequence[Node]) -> str:
 
 def _comments(matches: _Matches, rows: Sequence[bytes], *, blank_lines: bool) -> dict[int, int]:
     """Return last line → first line of each run of comments on lines of their own, with the blank lines below them."""
-    alone: dict[int, int] = {}
-    seen = -1
+    alone, above, seen = dict[int, int](), dict[int, int](), -1
     for node in sorted(_captured(matches, "comment"), key=lambda node: node.start_byte):
         (row, column), (end, end_column), last = node.start_point, node.end_point, _last_line(node)
         # Only the first one of a row: a row may hold very many.
         if row > seen and not rows[row][:column].strip() and not (last > end and rows[end][end_column:].strip()):
             alone[last] = row + 1
         seen = row
-    above: dict[int, int] = {}
     for line, content in enumerate(rows, start=1):
         if line in alone:
             above[line] = above.get(alone[line] - 1, alone[line])

@@ -47,11 +47,9 @@ def generated(text: str) -> str:
     header = _HEADER.match(text[:_HEADER_AT_MOST])
     if header is None:  # it matches an empty one, too
         return ""
-    start, end = header.span("docstring")
+    head, (start, end) = header[0], header.span("docstring")
     # Far down in a docstring such a line is an example, as of what a generator writes.
-    comments = (
-        header[0] if start < 0 else f"{header[0][:start]}{header[0][start:end][:_DOCSTRING_HEAD]}{header[0][end:]}"
-    )
+    comments = head if start < 0 else f"{head[:start]}{head[start:end][:_DOCSTRING_HEAD]}{head[end:]}"
     if _GENERATED.search(comments):
         return "its first lines say that it is generated"
     lines = text.rstrip().split("\n")

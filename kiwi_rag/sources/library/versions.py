@@ -243,8 +243,7 @@ def read_parsed(path: Path, parse: Callable[[str], Any]) -> Any:
     SourceUnreadable
         When it is too large or cannot be parsed.
     """
-    data = read_optional(path, MAX_BYTES)
-    if data is None:
+    if (data := read_optional(path, MAX_BYTES)) is None:
         return None
     if len(data) > MAX_BYTES:
         raise SourceUnreadable(f"{path} is over {MAX_BYTES >> 20} MiB", hint="remove it, or name the version")
