@@ -281,9 +281,8 @@ class ContextRetriever:
         """
         question = MemoryQuery(query, max_results, prefer_session=session_id)
         try:
-            context = await get_context(
-                self._store.memory, question, self._settings, max_tokens, token_counter or count_tokens
-            )
+            count = token_counter or count_tokens
+            context = await get_context(self._store.memory, question, self._settings, max_tokens, count)
         except NotFound:  # nothing was stored yet
             return []
         return [excerpt.text for excerpt in context.excerpts]

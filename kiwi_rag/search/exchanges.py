@@ -126,8 +126,7 @@ def neighbour_gains(hits: Sequence[RankedHit], scores: Sequence[float]) -> Mappi
 
     That is a share of the better one's score, by its best message, above the lowest score of all.
     """
-    best: dict[str, float] = {}
-    places = dict[str, tuple[str, datetime, str]]()
+    best, places = dict[str, float](), dict[str, tuple[str, datetime, str]]()
     for hit, score in zip(hits, scores, strict=True):
         path = hit.candidate.ref.item_id
         best[path] = max(best.get(path, score), score)

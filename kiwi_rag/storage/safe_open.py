@@ -96,8 +96,6 @@ def read_linked(path: Path, root: Path, max_bytes: int) -> bytes:
         if not real.is_relative_to(base):
             raise SourceUnreadable(f"{path} leaves {root} by a link", hint="replace the link with a copy of the file")
         return _read(_open_below(base, real.relative_to(base).as_posix()), str(path), max_bytes)[0]
-    except NotRegularFile as error:
-        raise SourceUnreadable(error.message, hint=error.hint) from error
     except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links is a RuntimeError
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SourceUnreadable(f"{path} cannot be read: {reason}", hint="check that it exists and its mode") from error

@@ -384,8 +384,7 @@ def remove_files(source: SourceFile) -> None:
 
 
 async def check_copy(
-    source: SourceFile, of: Collection, to: Collection, gate: ValidationManager,
-    histories: VersionHistories,
+    source: SourceFile, of: Collection, to: Collection, gate: ValidationManager, histories: VersionHistories
 ) -> tuple[Envelope, Mapping[str, bytes]]:  # fmt: skip
     """Return a file's envelope and the item's files if the tier `to` would admit a copy; nothing is written.
 

@@ -49,9 +49,8 @@ def generated(text: str) -> str:
         return ""
     start, end = header.span("docstring")
     # Far down in a docstring such a line is an example, as of what a generator writes.
-    comments = (
-        header[0] if start < 0 else f"{header[0][:start]}{header[0][start:end][:_DOCSTRING_HEAD]}{header[0][end:]}"
-    )
+    kept = header[0][start:end][:_DOCSTRING_HEAD]
+    comments = header[0] if start < 0 else f"{header[0][:start]}{kept}{header[0][end:]}"
     if _GENERATED.search(comments):
         return "its first lines say that it is generated"
     lines = text.rstrip().split("\n")

@@ -128,9 +128,8 @@ def _receive(client: httpx.Client, url: str, what: str, size: int = 0, accept: s
 
     try:
         address = httpx.URL(url)
-        extensions = {"bytes": size}
         headers = {"Accept": accept, "Accept-Encoding": "identity"}
-        with client.stream("GET", address, headers=headers, extensions=extensions) as response:
+        with client.stream("GET", address, headers=headers, extensions={"bytes": size}) as response:
             if response.status_code in (404, 410):
                 raise NotFound(f"{address.host} does not have it: {what}", hint="check the name and the version")
             if response.status_code != 200:

@@ -79,9 +79,8 @@ class LocalVectorStore:
         self._lock = WriterLock(folder, wait_seconds)
         self._session = CatalogSession(folder, ownership, self._lock)
         self._chroma = ChromaIndex(ownership)
-        self._chroma_failure = ""
+        self._chroma_failure, self._wrote = "", False
         self._snapshot: Snapshot | None = None
-        self._wrote = False
         self._reader = SharedReader(self._reading)
         audit, verify = (partial(self._session.borrow, lane) for lane in ("audit", "verify"))
         self.audit = SqliteAuditLog(audit, verify, digests=audit_digests)
