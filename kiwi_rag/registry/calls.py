@@ -140,8 +140,7 @@ def translate_error(error: psycopg.Error) -> KiwiError:
 def from_state(state: str, message: str, hint: str, hints: Hints, details: str = "") -> KiwiError:
     """Return Kiwi's error for a SQLSTATE or one of PostgREST's codes; `state` is empty where there is none.
 
-    `message`, `hint` and `details` are the registry's own. `hints` are those of the transport, for errors that have
-    none.
+    `message`, `hint` and `details` are the registry's own, `hints` those of the transport for errors without one.
     """
     if state in _KIWI_STATES:
         return _KIWI_STATES[state](message, hint=hint)

@@ -134,8 +134,7 @@ def choose(passages: int, method: IndexMethod = "auto", memory: int = 1024, dime
 
     ``auto`` is exact below `EXACT_BELOW` and ivfflat from there on; nothing is built over no passages, nor beyond
     `MAX_DIMENSION`. `memory` is what building may take, in MiB: it limits ivfflat's lists, and how far hnsw's graph
-    grows before it is slow to build. ``4 √passages`` lists (pgvector's README begins with ``passages / 1000``) find the
-    same share of neighbours and compare several times fewer vectors: docs/decisions/0016-vector-index.md.
+    grows before it is slow to build. Why there are ``4 √passages`` lists: docs/decisions/0016-vector-index.md.
     """
     least = EXACT_BELOW if method == "auto" else 1
     if method == "exact" or passages < least or dimension > MAX_DIMENSION:

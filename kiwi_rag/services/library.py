@@ -134,9 +134,7 @@ class Libraries(ClosesOpened):
             _SCOPE.reset(token)
 
     async def remove(self, library: Library) -> None:
-        """Delete the index of a library, its record, and what was unpacked for it.
-
-        The documentation of a library that is indexed in place stays.
+        """Delete the index of a library, its record, and what was unpacked for it; what was indexed in place stays.
 
         Raises
         ------

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kiwi_rag.collection import MEMORY
-from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, NotFound, StoreError, UsageError
+from kiwi_rag.errors import EmbeddingError, FingerprintMismatch, KiwiError, NotFound, StoreError
 from kiwi_rag.model import Exchange, Finding, ItemRef, ItemType, SearchQuery, SearchReply, SearchResult
 from kiwi_rag.services import Services
 from kiwi_rag.services.documents import DocumentIndex
@@ -294,6 +294,12 @@ class Memory(DocumentIndex):
         found = await asyncio.to_thread(lambda: [Exchange.of(self.read(hit.ref.item_id)) for hit in reply.hits])
         return [Recollection(one, hit) for one, hit in zip(found, reply.hits, strict=True)], reply
 
+    async def preview_forget(self, selection: Selection, limit: int) -> tuple[int, Sequence[Exchange]]:
+        """Return how many exchanges `forget` would remove, and the first of them; `UsageError` as there."""
+        selection.require_named()
+        count = await asyncio.to_thread(self.table.count, selection)
+        return count, await asyncio.to_thread(self.table.select, selection, limit)
+
     async def forget(self, selection: Selection, *, keep: bool = True) -> Sequence[str]:
         """Remove the exchanges that a selection names for good, from the table, the index and the disk; return ids.
 
@@ -309,8 +315,7 @@ class Memory(DocumentIndex):
         StoreBusy
             When another process writes to the memory, or reads it for half a minute; what is left is removed later.
         """
-        if selection.is_empty:
-            raise UsageError("nothing says which exchanges are to be forgotten", hint="kiwi memory forget --help")
+        selection.require_named()
         ids = await asyncio.to_thread(partial(self.table.begin_forgetting, selection, keep=keep))
         await self._finish_forgetting()
         return ids

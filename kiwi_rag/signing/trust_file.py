@@ -25,7 +25,7 @@ from kiwi_rag.signing.keys import parse_public, public_key_of
 from kiwi_rag.signing.statement import canonical, format_time, parse_time
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
 from kiwi_rag.storage.atomic import write_user_files
-from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
+from kiwi_rag.storage.safe_open import read_regular
 
 MAX_BYTES = 1 << 20
 LINE = "kiwi:trust:"
@@ -170,10 +170,7 @@ def file_digest(path: Path) -> str:
 
 def _bytes_of(path: Path) -> bytes:
     """Return a file's bytes. A clone may link it to a device, a pipe or a huge file, which are not read."""
-    try:
-        data, _ = read_regular(path, MAX_BYTES, follow_links=True)
-    except NotRegularFile as error:
-        raise SourceUnreadable(error.message, hint=error.hint) from error
+    data, _ = read_regular(path, MAX_BYTES, follow_links=True)
     if len(data) > MAX_BYTES:
         raise SourceUnreadable(f"{path} is larger than {MAX_BYTES} bytes")
     return data

@@ -1,7 +1,8 @@
 """Reads files that other users may have written: not through links, no pipes or devices, and with a limit of size.
 
 A link in a repository may lead anywhere, and the opening of a pipe waits until somebody writes to it. All reads return
-up to one byte more than the limit, so that a file that is too large is noticed without holding it.
+up to one byte more than the limit, so that a file that is too large is noticed without holding it. What is wrong in a
+file of settings is said without quoting it, because it may hold secrets or be a link to a file that does.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from kiwi_rag.errors import SourceUnreadable
+from kiwi_rag.errors import ConfigError, SourceUnreadable
 from kiwi_rag.system import OPENS_FOLDERS, open_flags
 
 _FILE = os.O_RDONLY | open_flags("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
@@ -95,11 +96,49 @@ def read_linked(path: Path, root: Path, max_bytes: int) -> bytes:
         if not real.is_relative_to(base):
             raise SourceUnreadable(f"{path} leaves {root} by a link", hint="replace the link with a copy of the file")
         return _read(_open_below(base, real.relative_to(base).as_posix()), str(path), max_bytes)[0]
-    except NotRegularFile as error:
-        raise SourceUnreadable(error.message, hint=error.hint) from error
     except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of links is a RuntimeError
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise SourceUnreadable(f"{path} cannot be read: {reason}", hint="check that it exists and its mode") from error
+
+
+def parse_settings(data: bytes, path: Path, max_bytes: int) -> dict[Any, Any]:
+    """Return the keys and values of a YAML file, of which up to `max_bytes` + 1 bytes were read.
+
+    Raises
+    ------
+    ConfigError
+        When it is too large, is no YAML with keys and values, has aliases, or a key twice.
+    """
+    import yaml
+
+    try:
+        text = data.decode()
+        # Before loading: a few hundred bytes of nested aliases expand to gigabytes.
+        if len(data) > max_bytes or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            message = f"{path} is over {max_bytes >> 10} KiB or has YAML aliases"
+            raise ConfigError(message, hint="shorten it, and write aliases out")
+        _check_unique(yaml.compose(text), path)
+        document = yaml.safe_load(text) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = f"{getattr(error, 'problem', '')} in line {mark.line + 1}" if mark else type(error).__name__
+        raise ConfigError(f"{path} cannot be read as YAML: {reason}") from None  # the cause quotes the file
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} does not hold keys and values", hint="write one setting a line, as in: limit: 10")
+    return document
+
+
+def _check_unique(node: Any, path: Path) -> None:
+    """Raise `ConfigError` when a mapping has a key twice: YAML keeps the last one, and the first has no effect."""
+    import yaml
+
+    if not isinstance(node, yaml.MappingNode):
+        return
+    names = [key.value for key, _ in node.value]
+    for number, (key, value) in enumerate(node.value):
+        if key.value in names[:number]:
+            raise ConfigError(f"{path}: key {key.value!r} is given twice", hint="remove one of them")
+        _check_unique(value, path)
 
 
 def unreadable(path: str, error: OSError) -> SourceUnreadable:

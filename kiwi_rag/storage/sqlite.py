@@ -53,8 +53,7 @@ def connect(
     wal
         Keep a write-ahead log, so that readers and a writer do not wait for each other.
     synchronous
-        ``FULL``: a commit that was acknowledged is on the disk. ``NORMAL`` with a write-ahead log: a power cut may
-        cost the newest commits, never the file (SQLite's documentation of both).
+        ``FULL``: an acknowledged commit is on the disk. ``NORMAL``: a power cut may cost the newest commits alone.
     """
     return _prepared(_opened(path), readonly=readonly, wal=wal, synchronous=synchronous)
 

@@ -147,8 +147,9 @@ class ServerConnection(ABC, Generic[ClientT]):
             hint = f"check {self._setting('API_KEY')}, and what it may do: writing needs a key that may write"
             return StoreRefused(f"{self.product} did not accept the key: {said}", hint=hint)
         if status == HTTPStatus.INSUFFICIENT_STORAGE:
-            said = f"the disk of the {self.product} server is full: {said}"
-            return StoreFull(said, hint="its operator has to make room")
+            return StoreFull(
+                f"the disk of the {self.product} server is full: {said}", hint="its operator has to make room"
+            )
         if status in _PASSING:
             return self._unreachable(f"cannot be reached: {said}")
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:

@@ -61,7 +61,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class TrustExplanation:
     """Why an item is trusted, or not: ``what`` was examined, and the checks in order."""
 
     what: str
@@ -80,7 +80,7 @@ class Explanation:
         return {"what": self.what, "state": self.state, "checks": [asdict(check) for check in self.checks]}
 
 
-async def explain(app: Services, text: str) -> Explanation:
+async def explain(app: Services, text: str) -> TrustExplanation:
     """Explain why the item at an address, or the file at a path, is trusted or not. Nothing is recorded.
 
     Raises
@@ -125,7 +125,7 @@ def _source_at(app: Services, path: Path) -> tuple[Collection, SourceFile] | Non
     raise UsageError(f"{path} is in no tier", hint="name a file below .ai, or an item")
 
 
-async def _explain_file(app: Services, tier: Collection, source: SourceFile) -> Explanation:
+async def _explain_file(app: Services, tier: Collection, source: SourceFile) -> TrustExplanation:
     """Explain what the next index run makes of a file."""
     ref, root = ItemRef(source.item_type, source.item_id), app.root(tier.name)
     candidate, history, stored = read_item(source, root, tier.name), dict[str, str](), None
@@ -136,10 +136,10 @@ async def _explain_file(app: Services, tier: Collection, source: SourceFile) -> 
     if stored:
         says, next_step = f"the {tier.name} tier has {stored.ref}", f"kiwi why {ref}@{tier.name}"
     checks += [Check("Index", None, says, next_step), *_trust_checks(app)]
-    return Explanation(display_path(source.path), checks)
+    return TrustExplanation(display_path(source.path), checks)
 
 
-async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -> Explanation:
+async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -> TrustExplanation:
     """Explain an item that a tier has: the gate as at its admission, by the trust of today; then what a search does."""
     what, trust, more = f"{stored.ref}@{tier.name}", app.trust, list[Check]()
     checks: list[Check] = []
@@ -164,7 +164,7 @@ async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -
         more += [check async for check in _state_checks(app, tier, item)]
     except Refused as error:
         checks.append(Check("Index", False, error.message, error.hint))
-    return Explanation(what, [*checks, *more, *_trust_checks(app)])
+    return TrustExplanation(what, [*checks, *more, *_trust_checks(app)])
 
 
 def _gate_checks(

@@ -31,7 +31,7 @@ WRITING = (
     "trust remove ada@acme.example", "workspace index .", "workspace index . --rebuild", "memory add ../exchange.json",
     "memory forget --all --yes", "memory reindex", "library add docs --id /a/b --version 1",
     "library remove hb --yes", "setup claude --project", "setup claude --memory", "init ../other",
-    "serve token new ci --role reader", "consent allow example.org", "doctor", "doctor --repair",
+    "serve", "serve token new ci --role reader", "consent allow example.org", "doctor", "doctor --repair",
 )  # fmt: skip
 
 

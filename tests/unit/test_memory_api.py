@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,6 +142,9 @@ async def test_settings_of_the_retrieval_act(tmp_path: Path, store: ChromaVector
         config = VectorStoreConfig(tmp_path, search_context_window=window, dynamic_threshold=False)
         (found,) = await ContextRetriever(exchanges, config).get_relevant_context("topic4", max_results=1)
         assert found.count("<recalled-memory") == count
+    store.config = replace(store.config, context_results=2)
+    assert len(await exchanges.search_exchanges("question")) == len(await store.search("question")) == 2
+    assert len(await store.search("question", n_results=4)) == 4
     strict = VectorStoreConfig(tmp_path, similarity_threshold=1.0)
     assert await ContextRetriever(exchanges, strict).get_relevant_context("topic4") == []
 

@@ -107,8 +107,9 @@ class Memories(PageGroup):
             before, after = await asyncio.to_thread(memory.table.neighbours, one, NEIGHBOURS)
             rows["rows"] = [*map(ShownExchange.of, before), *rows["rows"], *map(ShownExchange.of, after)]
             selection = Selection(session_id=found[0].session_id)
-        values = {"memory": memory, "selection": selection, "one": one}
-        return Page("memory_session.html", {**values, **_about(name), **rows})
+        return Page(
+            "memory_session.html", {"memory": memory, "selection": selection, "one": one, **_about(name), **rows}
+        )
 
     async def search(self, request: Request) -> Page:
         """Show the exchanges that a question finds, and why."""
@@ -145,12 +146,9 @@ class Memories(PageGroup):
         ids, session_id = tuple(form.getlist("id")), form.get("session_id", "")
         before, text = parse_time("before", form.get("before", "")), form.get("matching", "").strip()
         selection = Selection(ids, session_id, form.get("thread_id", ""), before=before, text=text)
-        if selection.is_empty:
-            raise UsageError("nothing says which exchanges are to be forgotten", hint="go back and fill in the form")
-        count = await asyncio.to_thread(memory.table.count, selection)
+        count, first = await memory.preview_forget(selection, _NAMED)
         if not count:
             raise _missing(memory)
-        first = await asyncio.to_thread(memory.table.select, selection, _NAMED)
         lines = [f"{one.id}: {beginning(one.text, _BEGINNING)}" for one in first]
         lines += [f"and {count - len(first)} more"] if count > len(first) else []
         question = f"Forget {counted(count, 'exchanges')} of {memory.title} for good?"

@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import StoreCorrupt, StoreError
+from kiwi_rag.errors import StoreCorrupt, StoreError, UsageError
 from kiwi_rag.model import Exchange
 from kiwi_rag.storage.atomic import create_file, make_private
 from kiwi_rag.storage.sqlite import (
@@ -103,6 +103,12 @@ class Selection:
     def is_empty(self) -> bool:
         """Whether it names nothing, and so would mean everything."""
         return self == Selection()
+
+    def require_named(self) -> None:
+        """Raise `UsageError` where it names nothing: what is to be forgotten has to be said."""
+        if self.is_empty:
+            hint = "name them: ids, session_id, thread_id, before, matching"
+            raise UsageError("nothing says which exchanges are to be forgotten", hint=hint)
 
     @property
     def where(self) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 from kiwi_rag.errors import ConfigError, SourceUnreadable, UsageError
 from kiwi_rag.signing.statement import check_collection
 from kiwi_rag.storage.atomic import create_file
-from kiwi_rag.storage.safe_open import read_optional
+from kiwi_rag.storage.safe_open import parse_settings, read_optional
 
 SETTINGS_FILE = "workspace.yaml"
 MAX_BYTES = 1 << 16
@@ -121,24 +121,12 @@ def _name_from_folder(root: Path) -> str:
 
 
 def _read_settings(path: Path) -> Mapping[str, Any]:
-    import yaml
-
     data = read_optional(path, MAX_BYTES)
     if data is None:
         return {}
-    try:
-        text = data.decode()
-        # Before loading: a few hundred bytes of nested aliases expand to gigabytes.
-        if len(data) > MAX_BYTES or any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise ConfigError(f"{path}: over 64 KiB, or holds YAML aliases", hint=_HINT)
-        settings = yaml.safe_load(text) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f": line {mark.line + 1}" if mark else ""
-        # The file may come from a cloned repository, and the cause would quote it.
-        raise ConfigError(f"{path} cannot be read as YAML{where}", hint=_HINT) from None
-    if not isinstance(settings, dict) or not set(settings) <= _KEYS:
-        raise ConfigError(f"{path} is no mapping, or has an unknown key", hint=_HINT)
+    settings = parse_settings(data, path, MAX_BYTES)
+    if not set(settings) <= _KEYS:
+        raise ConfigError(f"{path} has an unknown key", hint=_HINT)
     domains, services = settings.get("domains", {}), settings.get("services", {})
     valid = isinstance(settings.get("name", ""), str) and isinstance(services, dict) and isinstance(domains, dict)
     if not valid or not all(isinstance(names, list) for names in domains.values()):

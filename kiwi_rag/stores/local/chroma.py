@@ -168,8 +168,7 @@ class ChromaIndex:
     def problem(self, connection: Connection, *, fully: bool = True) -> str:
         """Return how Chroma differs from the catalog; empty when it does not.
 
-        Unless `fully` is set, only the number of vectors is compared, and some of them: all ids of a million passages
-        take ten seconds.
+        Unless `fully` is set, some vectors are compared and no ids: all ids of a million passages take ten seconds.
         """
         if not meta(connection, "vectors") and not self._folder.exists():
             return ""

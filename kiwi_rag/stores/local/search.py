@@ -7,6 +7,7 @@ rank as one. So FTS5 is used for postings and document frequencies alone, and Nu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import starmap
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -147,8 +148,7 @@ class _Legs:
             np.maximum.reduceat(self._bm25[siblings], starts),
             self._item_bm25(siblings, starts),
         ]
-        table = zip(items.tolist(), np.column_stack(columns).tolist(), strict=True)
-        return {key: ItemScores(*scores) for key, scores in table}
+        return dict(zip(items.tolist(), starmap(ItemScores, np.column_stack(columns).tolist()), strict=True))
 
     def _item_bm25(self, siblings: Rows, starts: Rows) -> Numbers:
         """Return the BM25 of each item as one document, with the added frequencies and lengths of its passages."""

@@ -113,10 +113,9 @@ class Snapshot:
         self._item_order = np.concatenate([self._item_order, table[:, 1]])
         self._items = np.concatenate([self._items, items])
         self._norms = np.concatenate([self._norms, np.full(len(items), np.nan)])
-        table = table[order]
-        self.keys = np.concatenate([self.keys, table[:, 0]])
-        self.item_keys = np.concatenate([self.item_keys, table[:, 1]])
-        self.lengths = np.concatenate([self.lengths, table[:, 2]])
+        self.keys = np.concatenate([self.keys, table[order, 0]])
+        self.item_keys = np.concatenate([self.item_keys, table[order, 1]])
+        self.lengths = np.concatenate([self.lengths, table[order, 2]])
         return self.keys[count:]
 
     def _extend_postings(self, connection: Connection, keys: Rows) -> None:

@@ -11,18 +11,9 @@ from sqlite3 import Connection
 from typing import TypeVar
 
 from kiwi_rag.errors import StoreBusy, StoreCorrupt, StoreError
-from kiwi_rag.model import (
-    Admission,
-    Candidates,
-    CollectionStatistics,
-    EmbeddingRecord,
-    Filters,
-    ItemRef,
-    Passage,
-    StoredItem,
-    StoreQuery,
-    Vector,
-)
+from kiwi_rag.model.items import Admission, EmbeddingRecord, Passage, StoredItem, Vector
+from kiwi_rag.model.refs import ItemRef
+from kiwi_rag.model.search import Candidates, CollectionStatistics, Filters, StoreQuery
 from kiwi_rag.storage.sqlite import transaction, truncate_log
 from kiwi_rag.stores.base import (
     Capabilities,
@@ -79,9 +70,8 @@ class LocalVectorStore:
         self._lock = WriterLock(folder, wait_seconds)
         self._session = CatalogSession(folder, ownership, self._lock)
         self._chroma = ChromaIndex(ownership)
-        self._chroma_failure = ""
+        self._chroma_failure, self._wrote = "", False
         self._snapshot: Snapshot | None = None
-        self._wrote = False
         self._reader = SharedReader(self._reading)
         audit, verify = (partial(self._session.borrow, lane) for lane in ("audit", "verify"))
         self.audit = SqliteAuditLog(audit, verify, digests=audit_digests)
