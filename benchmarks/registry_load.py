@@ -1,6 +1,6 @@
 """The embedded registry under load: a hundred searches at once, and ten thousand hostile queries and payloads.
 
-Run: ``python -m benchmarks.registry_load [calls]``. Prints a JSON list of rows: ``what``, ``calls``, ``seconds``,
+Run: ``python -m benchmarks.registry_load [calls]``. Prints a JSON list of rows: ``name``, ``tried``, ``seconds``,
 ``slowest`` (seconds of the slowest call), ``outcomes`` (outcome → calls) and ``failed``, empty where the row is as it
 should be. The server is the embedded one; the model is a bag of words, which costs no time.
 """
@@ -71,8 +71,8 @@ def row(what: str, seconds: float, taken: Sequence[tuple[float, str]], allowed: 
     """A row of the table; it failed where an outcome is none of those that are `allowed`."""
     outcomes = Counter(outcome for _, outcome in taken)
     return {
-        "what": what,
-        "calls": len(taken),
+        "name": what,
+        "tried": len(taken),
         "seconds": round(seconds, 1),
         "slowest": round(max(one for one, _ in taken), 2),
         "outcomes": dict(outcomes.most_common()),

@@ -5,8 +5,8 @@ Run: ``python -m benchmarks.skills`` (`make real-skills`). Each skill of `skills
 reads the same folder. Writes ``SKILLS.md``. With ``--sheet``, prints the places to judge instead: `JUDGED` drawn
 from a seed, at most `EACH` of a code, with the lines around each and without what Kiwi said. A place is a line of a
 file; the first line of ``SKILL.md`` also stands for what its front matter does not say.
-``skills_judged.json`` has two judgements of each, made one after the other without a look at the first, and one of
-every refusal for hidden instructions or credentials.
+``skills_judged.json`` has two judgements of each, by two judges, the second without a look at the first or at what Kiwi
+said, and of every refusal for hidden instructions, credentials or the reading of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ AROUND = 6
 REPORT = ROOT / "benchmarks/SKILLS.md"
 JUDGEMENTS = ROOT / "benchmarks/skills_judged.json"
 _AI = CACHE / "ai"
-_LOOKED_AT = ("hidden.", "secrets.")
+_LOOKED_AT = ("hidden.", "secrets.", "permissions.credentials")
+_RIGHT = {True: "right", False: "wrong", None: "-"}
 
 
 @dataclass(frozen=True)
@@ -233,31 +234,36 @@ def _reasons(problems: Sequence[str]) -> str:
 
 def _judgements(places: Sequence[dict[str, Any]], looked_at: Sequence[dict[str, Any]], total: int) -> Iterator[str]:
     count = len(places)
-    first, second = (sum(each[who] == each["kiwi"] for each in places) for who in ("first", "second"))
-    wrong = [each for each in places if not each["first"] == each["second"] == each["kiwi"]]
+    first, second = ([each[by] == each["kiwi"] for each in places if by in each] for by in ("first", "second"))
+    right, made = sum(first) + sum(second), len(first) + len(second)
+    wrong = [each for each in places if {each.get("first", each["kiwi"]), each["second"]} != {each["kiwi"]}]
     yield from (
         "## Judged",
         "",
-        f"{count} places, drawn at random (seed {SEED}, at most {EACH} of a code) and judged twice from the file and",
-        "the place: refuse, warn or admit, by the specification and the rules of docs/items.md. One judge, who knows",
-        "the gate, made both passes. `skills_judged.json` has each with its reason, `--sheet` prints the places.",
+        f"{count} places, drawn at random (seed {SEED}, at most {EACH} of a code) and judged from the file and the",
+        "place: refuse, warn or admit. `skills_judged.json` has each judgement with its reason, `--sheet` prints the",
+        "places. At each of them Kiwi found something, as the judges knew; what it overlooks is not measured here.",
         "",
-        f"Kiwi is right by {first + second} of {2 * count} judgements ({(first + second) / count / 2:.1%}): by {first}",
-        f"of the first pass, {second} of the second, both in {count - len(wrong)}. The others:",
+        json.loads(JUDGEMENTS.read_text())["about"],
+        "",
+        f"Kiwi is right by {right} of {made} judgements ({right / made:.1%}): by {sum(first)} of {len(first)} of the",
+        f"first pass, {sum(second)} of {len(second)} of the second. The others:",
         "",
     )
     for each in wrong:
-        said = f"Kiwi {each['kiwi']}, judged {each['first']} and {each['second']}"
-        yield f"- `{each['skill']}`, `{each['code']}`: {said}: {each['why']}"
-    refused = {each["skill"] for each in looked_at if not each["right"]}
+        said = f"Kiwi {each['kiwi']}, judged {each.get('first', '-')} and {each['second']}"
+        yield f"- `{each['skill']}`, `{each['code']}`: {said}: {each.get('why', '-')} / {each['second_why']}"
+    refused, too = ({each["skill"] for each in looked_at if not each.get(by, True)} for by in ("right", "second_right"))
     yield from (
         "",
-        f"Each refusal for hidden instructions or credentials was looked at: of {total} skills, {len(refused)}",
-        f"({len(refused) / total:.1%}) are refused wrongly.",
+        f"Each refusal for hidden instructions or credentials, or for reading credentials, was looked at. Of {total}",
+        f"skills, {len(refused)} are refused wrongly by the first judge, who did not look at the reading of them, and",
+        f"{len(too)} ({len(too) / total:.1%}) by the second, who then knew the reason that Kiwi gave for it.",
         "",
     )
     for each in looked_at:
-        yield f"- `{each['skill']}`, `{each['code']}`, {'right' if each['right'] else 'wrong'}: {each['why']}"
+        said = " / ".join(_RIGHT[each.get(by)] for by in ("right", "second_right"))
+        yield f"- `{each['skill']}`, `{each['code']}`, {said}: {each.get('why', '-')} / {each['second_why']}"
 
 
 def main() -> None:

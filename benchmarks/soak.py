@@ -1,7 +1,7 @@
 """`make soak`: the long runs, one after the other → a table here and in SOAK.md; meant to stay under an hour.
 
 Run: ``python -m benchmarks.soak [name …]``. A step is pytest with larger numbers, as tests/examples.py describes them,
-or a script of this folder whose JSON has its failures under ``wrong``. The exit code is 1 if a step failed.
+or a script of this folder that prints rows. The exit code is 1 if a step failed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 from benchmarks.timing import timed
@@ -28,17 +29,13 @@ _WORKERS = ("-n", "4", "--dist", "worksteal")
 
 
 class Outcome(NamedTuple):
-    """What a step did: ``tried`` counts tests or attempts; ``notes`` are figures, or the first failures.
-
-    ``cpu`` is the processor time of its processes, in seconds; it varies less with what else the machine does.
-    """
+    """What was tried: how often, what failed (empty where nothing did), the seconds, and figures."""
 
     name: str
-    tried: int
-    failed: int
+    tried: object
+    failed: str
     seconds: float
     notes: str
-    cpu: float = 0.0
 
 
 def _files_with(text: str, *folders: str) -> list[str]:
@@ -53,7 +50,7 @@ class Tests:
     arguments: Sequence[str]
     environment: Mapping[str, str]
 
-    def run(self, name: str) -> Outcome:
+    def run(self, name: str) -> list[Outcome]:
         """Run them."""
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, "report.xml")
@@ -63,33 +60,34 @@ class Tests:
                 lambda: subprocess.run(command, cwd=ROOT, env=environment, stdout=sys.stderr, check=False)
             )
             if not report.is_file():
-                return Outcome(name, 0, 1, seconds, f"pytest ended with exit code {done.returncode}")
+                return [Outcome(name, 0, f"exit code {done.returncode}", seconds, "")]
             cases = list(ElementTree.parse(report).iter("testcase"))
         failed = [str(case.get("name")) for case in cases if {"failure", "error"} & {child.tag for child in case}]
         skipped = sum(case.find("skipped") is not None for case in cases)
         notes = ", ".join(f"{key} {value}" for key, value in self.environment.items())
-        notes = f"{notes}; {skipped} skipped" if skipped else notes
-        return Outcome(name, len(cases) - skipped, len(failed), seconds, "; ".join(failed[:3]) or notes)
+        notes += f"; {skipped} skipped" if skipped else ""
+        return [Outcome(name, len(cases) - skipped, "; ".join(failed), seconds, notes)]
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script of this folder; `count` is the key of its JSON that has the number of attempts."""
+    """A script of this folder, which prints rows with ``name``, ``tried``, ``failed``, ``seconds`` and figures."""
 
     module: str
-    count: str
     arguments: Sequence[str] = ()
 
-    def run(self, name: str) -> Outcome:
+    def run(self, name: str) -> list[Outcome]:
         """Run it."""
         command = [sys.executable, "-m", f"benchmarks.{self.module}", *self.arguments]
         seconds, done = timed(lambda: subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False))
         if done.returncode:
-            return Outcome(name, 0, 1, seconds, f"exit code {done.returncode}")
-        found = json.loads(done.stdout)
-        wrong = found.pop("wrong")
-        figures = ", ".join(f"{key} {json.dumps(value)}" for key, value in found.items() if key != self.count)
-        return Outcome(name, found[self.count], len(wrong), seconds, "; ".join(wrong[:3]) or figures)
+            return [Outcome(name, 0, f"exit code {done.returncode}", seconds, "")]
+        return [_outcome(row) for row in json.loads(done.stdout)]
+
+
+def _outcome(row: dict[str, Any]) -> Outcome:
+    known = [row.pop(field) for field in ("name", "tried", "failed", "seconds")]
+    return Outcome(*known, ", ".join(f"{key} {json.dumps(value)}" for key, value in row.items()))
 
 
 def steps() -> Mapping[str, Tests | Script]:
@@ -107,7 +105,9 @@ def steps() -> Mapping[str, Tests | Script]:
         "properties of units": Tests(hypothesis, {"KIWI_EXAMPLES": "1"}),
         "MCP start": Tests(["tests/interfaces/test_mcp_start.py"], {"KIWI_EXAMPLES": "20"}),
         "races": Tests(["tests/sql/test_revoke_race.py", "tests/sql/test_lock_order.py"], {"KIWI_RACES": "1000"}),
-        "hostile queries": Script("hostile_queries", "queries"),
+        "servers": Script("soak_servers"),
+        "registry": Script("registry_load"),
+        "hostile searches": Script("hostile_queries"),
     }
 
 
@@ -115,9 +115,9 @@ def table(outcomes: Sequence[Outcome]) -> str:
     """Return the outcomes as a Markdown table."""
     rows = []
     for one in outcomes:
-        notes = one.notes.replace("|", "/")[:200]
-        rows.append(f"| {one.name} | {one.tried:,} | {one.failed} | {one.seconds:.0f} | {one.cpu:.0f} | {notes} |")
-    return "\n".join(["| step | tried | failed | s | CPU s | |", "| --- | --- | --- | --- | --- | --- |", *rows])
+        cells = one.name, one.tried, one.failed[:200] or "–", f"{one.seconds:.0f}", one.notes[:160]
+        rows.append("| " + " | ".join(str(cell).replace("|", "/").replace("\n", " ") for cell in cells) + " |")
+    return "\n".join(["| what | tried | failed | s | |", "| --- | --- | --- | --- | --- |", *rows])
 
 
 def _processor_seconds() -> float:
@@ -129,17 +129,17 @@ def _processor_seconds() -> float:
 def main() -> None:
     """Run the steps, print the table, and write it if all of them ran."""
     chosen = {name: step for name, step in steps().items() if not sys.argv[1:] or name in sys.argv[1:]}
-    outcomes = []
+    outcomes: list[Outcome] = []
+    begun = time.monotonic()
     for name, step in chosen.items():
         print(f"{name} …", file=sys.stderr, flush=True)
-        before = _processor_seconds()
-        outcomes.append(step.run(name)._replace(cpu=_processor_seconds() - before))
+        outcomes += step.run(name)
     shown = table(outcomes)
     print(shown)
     if not sys.argv[1:]:
-        minutes = sum(one.seconds for one in outcomes) / 60
         machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-        head = f"Made by `make soak` at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC on {machine}, in {minutes:.0f} minutes."
+        head = f"Made by `make soak` at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC on {machine} in "
+        head += f"{(time.monotonic() - begun) / 60:.0f} minutes, {_processor_seconds() / 60:.0f} of a processor."
         (HERE / "SOAK.md").write_text(f"# Soak\n\n{head}\n\n{shown}\n")
     sys.exit(any(one.failed for one in outcomes))
 

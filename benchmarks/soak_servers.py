@@ -1,9 +1,9 @@
 """The servers under clients that come in numbers, take for ever or start sessions without end.
 
-Run: ``python -m benchmarks.soak_servers``. Prints a list of rows as JSON: ``name``, ``tried``, ``outcome`` (``held``,
-or what did not), ``seconds``, and ``memory_mb`` of the server after it. Takes about three minutes. Everything is tried
-with a real ``kiwi serve``, the floods also with ``kiwi mcp --http``. A server holds if it meanwhile answers another
-client and the ``kiwi`` command, and if it ends what it has to wait for.
+Run: ``python -m benchmarks.soak_servers``. Prints a list of rows as JSON: ``name``, ``tried``, ``failed`` (empty
+where the server held), ``seconds``, and ``memory_mb`` of the server after it. Takes about three minutes. Everything is
+tried with a real ``kiwi serve``, the floods also with ``kiwi mcp --http``. A server holds if it meanwhile answers
+another client and the ``kiwi`` command, and if it ends what it has to wait for.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ class Target:
 
         def outcome() -> str:
             try:
-                return attempt() or "held"
+                return attempt()
             except (OSError, httpx.HTTPError, subprocess.SubprocessError) as error:
                 return f"{type(error).__name__}: {error}"
 
         seconds, found = timed(outcome)
-        about = {"name": f"{self.name}: {name}", "tried": tried, "outcome": found}
+        about = {"name": f"{self.name}: {name}", "tried": tried, "failed": found}
         return {**about, "seconds": round(seconds, 1), "memory_mb": self.memory_mb()}
 
 

@@ -213,6 +213,8 @@ def uses(tree: ast.Module) -> list[Use]:
 class _UseFinder:
     def __init__(self, tree: ast.Module) -> None:
         self.nodes = list(ast.walk(tree))
+        expressions = (node.value for node in self.nodes if isinstance(node, ast.Expr))
+        self._discarded = {id(each.func) for each in expressions if isinstance(each, ast.Call)}
         self.aliases: dict[str, str] = {}
         for node in self.nodes:
             for name, target, _ in _imports(node):
@@ -227,7 +229,9 @@ class _UseFinder:
         line = getattr(node, "lineno", 0)
         names = [imported for *_, imported in _imports(node)]
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
-            names.append(self._resolve(node))
+            name = self._resolve(node)
+            if name != "compile" or id(node) not in self._discarded:  # a discarded result is never run
+                names.append(name)
         for name in names:
             if capability := _capability(name):
                 yield Use(line, capability, name)

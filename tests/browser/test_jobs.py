@@ -32,7 +32,7 @@ def test_search_by_keyboard_alone(watched: WatchedPage) -> None:
     assert focused(page) == "q"
     page.keyboard.type(QUESTION)
     page.wait_for_url(re.compile("q=" + QUESTION.replace(" ", r"(\+|%20)") + "(&|$)"))
-    page.wait_for_function("document.querySelector('.hit') && !document.querySelector('.htmx-request')")
+    page.wait_for_function("() => document.querySelector('.hit') && !document.querySelector('.htmx-request')")
     page.keyboard.press("Escape")
     page.keyboard.press("j")
     assert focused(page) == "hit"
@@ -95,7 +95,7 @@ def test_a_copy_button_is_reached_and_pressed_by_keyboard(watched: WatchedPage, 
     button.focus()
     page.keyboard.press("Enter")
     page.wait_for_function("place => navigator.clipboard.readText().then(text => text === place)", arg=place)
-    page.wait_for_function("window.heard.includes('copied')")
+    page.wait_for_function("() => window.heard.includes('copied')")
 
 
 def test_times_are_shown_in_the_viewers_zone(browser: Browser, cookies: Any, url: str) -> None:
@@ -105,7 +105,7 @@ def test_times_are_shown_in_the_viewers_zone(browser: Browser, cookies: Any, url
         page.goto("/settings")
         time = "const time = document.createElement('time'); time.dateTime = '2026-01-02T03:04:05Z'; "
         page.evaluate(f"{time}document.getElementById('main').append(time)")
-        page.wait_for_function("document.querySelector('main time').title !== ''")
+        page.wait_for_function("() => document.querySelector('main time').title !== ''")
         text = page.locator("main time").inner_text()
         context.close()
         return text
@@ -167,7 +167,7 @@ def test_hits_of_the_memory_change_while_a_question_is_typed(watched: WatchedPag
     page.fill("#q", "")
     with page.expect_response(re.compile("q=pump")):
         page.locator("#q").press_sequentially("pump")
-    page.wait_for_function("document.getElementById('found').innerText.includes('found')")
+    page.wait_for_function("() => document.getElementById('found').innerText.includes('found')")
     assert page.evaluate("window.marked") == page_id and "q=pump" in page.url
 
 

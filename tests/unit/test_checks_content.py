@@ -202,7 +202,6 @@ def test_benign_text_is_admitted(body: str) -> None:
 
 # What real items are refused for, and that a reader would agree.
 EXPECTED_REFUSALS = {
-    "knowledge/ryeos/papers/README.md": {"source.item-id"},  # ids are lower case
     "directives/init.md": {"hidden.comment-instruction"},  # "STOP HERE. Do not continue …" inside an HTML comment
 }
 

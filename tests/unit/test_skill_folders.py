@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kiwi_rag.errors import NotFound, SourceUnreadable
+from kiwi_rag.errors import NotFound, StoreFull
 from kiwi_rag.integrations.skill_folders import LockedSkill, SkillLock, SkillPlace, write_skill
 from kiwi_rag.model import Envelope
 from kiwi_rag.signing import keys, statement
@@ -136,7 +136,7 @@ def test_a_disk_that_is_full_at_any_step_leaves_the_old_folder(tmp_path: Path) -
             if next(taken) == step:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        with pytest.MonkeyPatch.context() as full, pytest.raises(SourceUnreadable, match="No space left"):
+        with pytest.MonkeyPatch.context() as full, pytest.raises(StoreFull, match="no space left"):
             for patch in _steps(fill):
                 full.setattr(*patch)
             write_skill(folder, signed, NEW)

@@ -79,7 +79,7 @@ def test_an_item_with_such_a_name_is_not_written_there(
         (PureWindowsPath(r"\acme\rollback.md"), None),
         (PureWindowsPath("C:rollback.md"), None),
         (PureWindowsPath(r"..\rollback.md"), None),
-        (PureWindowsPath(r"acme\Rollback.md"), None),
+        (PureWindowsPath(r"acme\Rollback.md"), "acme/rollback"),
     ],
     ids=str,
 )
