@@ -176,11 +176,7 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
     losses, first = [loss for _, lost in planned for loss in lost], offered[0][0]
     is_shared = first.public_key.hex() != what.strip().lower()
     if is_shared:
-        _list_signers(session, (signer for signer, _ in offered))
-        alike = {skeleton(signer.principal) for signer, _ in offered}
-        others = {one.principal for one in app.trust.signers if one.key_id not in {s.key_id for s, _ in offered}}
-        doubt = "is trusted with another key already; ask its owner about this one before you accept it"
-        session.notify(*(f"  {name} {doubt}" for name in sorted(others) if skeleton(name) in alike))
+        _list_signers(session, app, (signer for signer, _ in offered))
     session.notify(*(f"  {loss}" for loss in losses))
     if losses or is_shared:
         question = "Remove these permissions?" if losses else "Trust these signers?"
@@ -196,10 +192,17 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
     ))  # fmt: skip
 
 
-def _list_signers(session: Session, signers: Iterable[Signer]) -> None:
+def _list_signers(session: Session, app: Services, signers: Iterable[Signer]) -> None:
     """List signers before they are trusted: what Kiwi knows, then on a line of its own what they call themselves."""
+    trusted = app.trust.by_key
+    doubt = "is trusted with another key already; ask its owner about this one before you accept it"
     for one in signers:
         session.notify(f"  {one.rights}  key id {one.key_id[:16]}…", f'    principal: "{one.principal}"')
+        if one.key_id not in trusted:
+            alike = {s.principal for s in trusted.values() if skeleton(s.principal) == skeleton(one.principal)}
+            session.notify(*(f"    {name} {doubt}" for name in sorted(alike)))
+        elif one.status is SignerStatus.COMPROMISED is not trusted[one.key_id].status:
+            session.notify(f"    you lose in this project what {trusted[one.key_id].principal} signed with this key")
 
 
 def _show_entries(session: Session, signers: Sequence[Signer]) -> None:
@@ -223,7 +226,7 @@ def remove(session: Session, who: str) -> None:
 def project(session: Session, app: Services, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
     path, digest, signers = use_case.read_project_trust(app)
-    _list_signers(session, signers)
+    _list_signers(session, app, signers)
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
     _pin(session, app, path, digest)
 
@@ -238,7 +241,7 @@ def propose_project_trust(session: Session, app: Services) -> None:
     if use_case.project_trust_problem(app):
         path, digest, signers = use_case.read_project_trust(app)
         session.notify(f"{path} lists signers of this project:")
-        _list_signers(session, signers)
+        _list_signers(session, app, signers)
         if sys.stdin.isatty() and click.confirm("Trust these signers in this project?", err=True):
             _pin(session, app, path, digest)
             return

@@ -37,7 +37,7 @@ from kiwi_rag.storage.safe_open import read_regular
 WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""
 _KEY_ID = re.compile(r'"keyid"\s*:\s*"([0-9a-f]{64})"')
-_DIGITS = re.compile(r"\s*[0-9a-fA-F]+[….]*\s*")
+_DIGITS = re.compile(r"\s*[0-9a-fA-F]+[….\s]*")
 _HINT = "a key id does not give the public key: the key's owner prints that with kiwi keys show"
 
 

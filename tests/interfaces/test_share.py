@@ -141,6 +141,23 @@ def test_the_principals_of_a_project_are_checked_before_they_are_shown(ready: Ki
     assert "trust.toml: " in said and "is no valid principal" in said
 
 
+def test_a_project_says_of_its_signers_what_a_shared_line_says(ready: Kiwi):
+    (me,) = trusted(ready)
+    entry = '[[signer]]\nprincipal = "{}"\npublic_key = "{}"\n'
+    other = entry.format(ADA.upper(), keys.generate("mallory").public_key.hex())
+    compromised = entry.format("x", me["public_key"]) + 'status = "compromised"\n'
+    (ready.cwd / ".ai/trust.toml").write_text(other + compromised)
+    for said in (ready.run("trust", "project", expect=2).stderr, ready.run("setup", "claude", "--project").stderr):
+        assert f"{ADA} is trusted with another key already" in said
+        assert f"you lose in this project what {ADA} signed with this key" in said
+
+
+def test_a_trusted_key_beside_it_does_not_hide_another_key_of_its_name(ready: Kiwi):
+    lines = [shared(ready), trust_file.shared_line(Signer(ADA, keys.generate("m").public_key))]
+    (ready.cwd / "team").write_text("\n".join(lines))
+    assert f"{ADA} is trusted with another key already" in ready.run("trust", "add", "team", expect=2).stderr
+
+
 def test_a_principal_that_an_older_trust_file_has_still_counts(ready: Kiwi):
     file = ready.home / ".ai/trust.toml"
     file.write_text(file.read_text().replace(ADA, f"{ADA}  (old)"))

@@ -68,7 +68,7 @@ def test_a_key_id_that_a_signature_names_is_told_and_its_owner_prints_the_key(re
     assert "start of a key id" in unchanged(other, "trust", "add", short, "--principal", ADA)
 
 
-@pytest.mark.parametrize("form", ["{}", "{}…", " {}"])
+@pytest.mark.parametrize("form", ["{}", "{}…", " {} …"])
 def test_hex_digits_are_a_key_and_never_the_name_of_a_file(ready: Kiwi, form: str):
     typed, planted = (keys.generate(name).public_key.hex() for name in ("carol", "mallory"))
     name = form.format(typed.upper() if form == "{}" else typed)
