@@ -85,7 +85,8 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
 async def why(session: Session, app: Services, ref: str) -> int:
     """Explain why an item or a file is trusted, or not: each step of the gate and of verification, and what to do.
 
-    Of a path the file is examined as the next index run will do it. Exit code 4: it is refused. Exit code 3: it is
+    Of a path the file is examined as the next index run will do it. What is an item id or address is not read as a
+    path: a path has a suffix, or begins with ./ or /. Exit code 4: it is refused. Exit code 3: it is
     trusted, but was changed, yanked or shadowed.
     """
     session.notify(await fetch_revocations(app))

@@ -18,7 +18,7 @@ from kiwi_rag.model import ItemType, sha256_hex
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as key_files
 from kiwi_rag.signing.statement import format_time
-from kiwi_rag.signing.trust import Signer, SignerStatus, check_pattern, check_principal
+from kiwi_rag.signing.trust import Signer, SignerStatus, check_new_principal, check_pattern, skeleton
 from kiwi_rag.usecases import trust as use_case
 
 PRINCIPAL = option("--principal", default="", help="Name of the key's owner in signatures. Default: user@host.")
@@ -83,7 +83,7 @@ def export(session: Session, app: Services, name: str, private: bool) -> None:
 @ITEMS
 def import_key(session: Session, app: Services, file: Path, name: str, principal: str, patterns: Sequence[str]) -> None:
     """Import a private key from a PEM file (Ed25519, PKCS8), and trust it for this user."""
-    who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
+    who, may_sign = check_new_principal(principal or app.principal), tuple(map(check_pattern, patterns))
     try:
         pem = file.read_bytes()
     except OSError as error:
@@ -163,22 +163,20 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
     """Trust a public key (64 hex digits) for this user, or let a trusted key sign more.
 
     In place of the public key: a line that its owner got from `kiwi keys show --share`, or a file with such lines, a
-    public key (PEM or hex digits) or a trust.toml. What these say is shown, and you are asked.
+    public key (PEM or hex digits) or a trust.toml. What these say is shown, and you are asked; keys in them that are
+    not active are skipped. Hex digits are never read as the name of a file: write ./ before such a name.
 
     With --replace the entry of a trusted key is replaced; the rights that it loses are listed, and you are asked.
     """
     app = session.app()
     given["patterns"] = tuple(map(check_pattern, given["patterns"]))
     fields = {name: value for name, value in given.items() if value}
-    offered = use_case.offered_signers(app, what, principal, fields)
+    offered = use_case.offered_signers(app, what, principal, fields, session.notify)
     planned = [use_case.plan_entry(app, signer, names, replaces=replaces) for signer, names in offered]
     losses, first = [loss for _, lost in planned for loss in lost], offered[0][0]
     is_shared = first.public_key.hex() != what.strip().lower()
     if is_shared:
-        _list_signers(session, (signer for signer, _ in offered))
-        others = {one.principal for one in app.trust.signers if one.key_id not in {s.key_id for s, _ in offered}}
-        doubt = "is trusted with another key already; ask its owner about this one before you accept it"
-        session.notify(*(f"  {name} {doubt}" for name in sorted(others & {s.principal for s, _ in offered})))
+        _list_signers(session, app, (signer for signer, _ in offered))
     session.notify(*(f"  {loss}" for loss in losses))
     if losses or is_shared:
         question = "Remove these rights?" if losses else "Trust these signers?"
@@ -194,9 +192,17 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
     ))  # fmt: skip
 
 
-def _list_signers(session: Session, signers: Iterable[Signer]) -> None:
-    """List signers before they are trusted."""
-    session.notify(*(f"  {signer.rights}  key id {signer.key_id[:16]}…" for signer in signers))
+def _list_signers(session: Session, app: Services, signers: Iterable[Signer]) -> None:
+    """List signers before they are trusted: what Kiwi knows, then on a line of its own what they call themselves."""
+    trusted = app.trust.by_key
+    doubt = "is trusted with another key already; ask its owner about this one before you accept it"
+    for one in signers:
+        session.notify(f"  {one.rights}  key id {one.key_id[:16]}…", f'    principal: "{one.principal}"')
+        if one.key_id not in trusted:
+            alike = {s.principal for s in trusted.values() if skeleton(s.principal) == skeleton(one.principal)}
+            session.notify(*(f"    {name} {doubt}" for name in sorted(alike)))
+        elif one.status is SignerStatus.COMPROMISED is not trusted[one.key_id].status:
+            session.notify(f"    you lose in this project what {trusted[one.key_id].principal} signed with this key")
 
 
 def _show_entries(session: Session, signers: Sequence[Signer]) -> None:
@@ -204,7 +210,7 @@ def _show_entries(session: Session, signers: Sequence[Signer]) -> None:
     lines = (f"{name.replace('_', ' ')}: {row[name]}" for row in rows for name in ("public_key", "key_id"))
     session.print_data(rows if len(rows) > 1 else rows[0], lines)
     for one in signers:
-        session.notify(one.rights, f"other users trust it with: {one.trust_command()}")
+        session.notify(f"{one.principal} is {one.rights}", f"other users trust it with: {one.trust_command()}")
 
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")
@@ -220,7 +226,7 @@ def remove(session: Session, who: str) -> None:
 def project(session: Session, app: Services, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
     path, digest, signers = use_case.read_project_trust(app)
-    _list_signers(session, signers)
+    _list_signers(session, app, signers)
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
     _pin(session, app, path, digest)
 
@@ -235,7 +241,7 @@ def propose_project_trust(session: Session, app: Services) -> None:
     if use_case.project_trust_problem(app):
         path, digest, signers = use_case.read_project_trust(app)
         session.notify(f"{path} lists signers of this project:")
-        _list_signers(session, signers)
+        _list_signers(session, app, signers)
         if sys.stdin.isatty() and click.confirm("Trust these signers in this project?", err=True):
             _pin(session, app, path, digest)
             return

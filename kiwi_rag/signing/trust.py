@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,6 +21,15 @@ from kiwi_rag.signing import dsse, statement
 from kiwi_rag.signing.statement import IndexStatement, ItemStatement, Statement, format_time
 
 _PATTERN = re.compile(r"[a-z0-9*][a-z0-9_*/-]*")
+MAX_PRINCIPAL = 128
+"""Characters of a principal that is new; more would leave the part of a line that a person reads."""
+_PRINCIPAL_HINT = "write a name such as ada@acme.example: up to 128 letters, digits and signs, single spaces, no quotes"
+_SIMILAR = {  # Latin letters, and those of other alphabets and the digits that look like them
+    "a": "αаɑ", "b": "вβ", "c": "сϲ", "d": "ԁ", "e": "еε", "g": "ɡ", "h": "һн", "i": "ιіıӏl1|", "j": "ј", "k": "κк",
+    "m": "м", "n": "ηп", "o": "οоօ0", "p": "ρр", "q": "ԛ", "r": "г", "s": "ѕ", "t": "τт", "u": "υս", "v": "νѵ",
+    "w": "ωѡԝ", "x": "χх", "y": "уγ",
+}  # fmt: skip
+_LOOKALIKES = str.maketrans({other: letter for letter, others in _SIMILAR.items() for other in others})
 
 
 class SignerStatus(StrEnum):
@@ -55,11 +65,11 @@ class Signer:
 
     @property
     def rights(self) -> str:
-        """In words, what this key may sign, and when; the right to sign everything stands out."""
+        """In words, the status of this key, what it may sign, and when; the right to sign everything stands out."""
         what = "EVERY item" if "*" in self.patterns else ", ".join(self.patterns)
         after = f" from {format_time(self.valid_after)} on" if self.valid_after else ""
         before = f" until {format_time(self.valid_before)}" if self.valid_before else ""
-        return f"{self.principal} is {self.status}, may sign {what} ({', '.join(self.types)}){after}{before}"
+        return f"{self.status}, may sign {what} ({', '.join(self.types)}){after}{before}"
 
     def extended(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> Signer:
         """Return this signer with the right to sign these patterns and types as well, without duplicates."""
@@ -252,7 +262,7 @@ def matches(pattern: str, item_id: str) -> bool:
 
 
 def check_principal(principal: str) -> str:
-    """Return `principal` if it is valid.
+    """Return `principal` if a file that exists may have it; `check_new_principal` says which a user may accept.
 
     Raises
     ------
@@ -260,8 +270,38 @@ def check_principal(principal: str) -> str:
         When it is empty, or has a control or invisible character: people decide by what they see of it.
     """
     if not principal.strip() or not principal.isprintable():
-        raise UsageError(f"{principal!r} is no valid principal", hint="write a name such as ada@acme.example")
+        raise UsageError(f"{principal[:MAX_PRINCIPAL]!r} is no valid principal", hint=_PRINCIPAL_HINT)
     return principal
+
+
+def check_new_principal(principal: str) -> str:
+    """Return `principal` if it shows what it is, and so may be entered into a trust file.
+
+    Raises
+    ------
+    UsageError
+        When it is empty or too long, has other white space than single spaces within, a quotation mark, a character
+        that is neither ASCII nor a letter or digit in its normal form (NFKC), or a word that mixes two alphabets.
+    """
+    words = re.findall(r"[^\W\d_]+", check_principal(principal))
+    plain = principal == " ".join(principal.split()) == unicodedata.normalize("NFKC", principal)
+    legal = all(c.isascii() or (c.isalnum() and "FILLER" not in unicodedata.name(c, "")) for c in principal)
+    if '"' in principal or len(principal) > MAX_PRINCIPAL or not (plain and legal) or any(map(_mixes_alphabets, words)):
+        raise UsageError(f"{principal[: MAX_PRINCIPAL // 2]!r} is no valid principal", hint=_PRINCIPAL_HINT)
+    return principal
+
+
+def _mixes_alphabets(word: str) -> bool:
+    """Whether a word has Latin, Greek or Cyrillic letters, and others: letters of different alphabets look the same."""
+    alphabets = {unicodedata.name(letter, "?").split()[0] for letter in word}
+    return len(alphabets) > 1 and not alphabets.isdisjoint({"LATIN", "GREEK", "CYRILLIC"})
+
+
+def skeleton(principal: str) -> str:
+    """Return a form that principals share which look alike: case, accents, spaces and similar letters are folded."""
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", principal).casefold())
+    letters = "".join(c for c in folded if c.isprintable() and not (c.isspace() or unicodedata.combining(c)))
+    return letters.translate(_LOOKALIKES).replace("rn", "m")
 
 
 def check_pattern(pattern: str) -> str:

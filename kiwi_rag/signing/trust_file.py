@@ -25,7 +25,7 @@ from kiwi_rag.signing.keys import parse_public, public_key_of
 from kiwi_rag.signing.statement import canonical, format_time, parse_time
 from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, check_principal
 from kiwi_rag.storage.atomic import write_user_files
-from kiwi_rag.storage.safe_open import read_regular
+from kiwi_rag.storage.safe_open import read_regular, unreadable
 
 MAX_BYTES = 1 << 20
 LINE = "kiwi:trust:"
@@ -55,7 +55,7 @@ class TrustFile:
 
     def with_pin(self, path: Path, digest: str) -> TrustFile:
         """Return the file with a project's trust file pinned."""
-        return replace(self, pins={**(self.pins or {}), str(path): digest})
+        return replace(self, pins={**(self.pins or {}), pin_name(path): digest})
 
 
 def load(path: Path) -> TrustFile:
@@ -157,20 +157,31 @@ def is_pinned(user_file: TrustFile, project: Path) -> bool:
         digest = file_digest(project)
     except SourceUnreadable:
         return False
-    return (user_file.pins or {}).get(str(project.resolve())) == digest
+    return (user_file.pins or {}).get(pin_name(project)) == digest
 
 
-def file_digest(path: Path) -> str:
-    """Return the hex SHA-256 of a file's bytes."""
+def pin_name(project: Path) -> str:
+    """Return what the pin of a project's trust file is entered under: its path in the project that it stands in."""
+    return str(project.parent.resolve() / project.name)
+
+
+def file_digest(project: Path) -> str:
+    """Return the hex SHA-256 of a project's trust file.
+
+    Raises
+    ------
+    SourceUnreadable
+        When it cannot be read, or is a link: a clone could lead to a file that another project's user pinned.
+    """
     try:
-        return sha256_hex(_bytes_of(path))
+        return sha256_hex(_bytes_of(project, follow_links=False))
     except OSError as error:
-        raise SourceUnreadable(f"cannot read {path}: {error.strerror}") from error
+        raise unreadable(str(project), error) from error
 
 
-def _bytes_of(path: Path) -> bytes:
+def _bytes_of(path: Path, *, follow_links: bool = True) -> bytes:
     """Return a file's bytes. A clone may link it to a device, a pipe or a huge file, which are not read."""
-    data, _ = read_regular(path, MAX_BYTES, follow_links=True)
+    data, _ = read_regular(path, MAX_BYTES, follow_links=follow_links)
     if len(data) > MAX_BYTES:
         raise SourceUnreadable(f"{path} is larger than {MAX_BYTES} bytes")
     return data

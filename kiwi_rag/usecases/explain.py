@@ -81,7 +81,7 @@ class TrustExplanation:
 
 
 async def explain(app: Services, text: str) -> TrustExplanation:
-    """Explain why the item at an address, or the file at a path, is trusted or not. Nothing is recorded.
+    """Explain why the item at an address, or else the file at a path, is trusted or not. Nothing is recorded.
 
     Raises
     ------
@@ -90,9 +90,12 @@ async def explain(app: Services, text: str) -> TrustExplanation:
     UsageError
         When the address is malformed, or the path is in no tier.
     """
-    if named := _source_at(app, app.cwd / text):
-        return await _explain_file(app, *named)
-    address, problem = parse_address(text), None
+    try:
+        address, problem = parse_address(text), None
+    except UsageError:  # what is an address is never a path: a clone may have a file at any path
+        if named := _source_at(app, app.cwd / text):
+            return await _explain_file(app, *named)
+        raise
     for name in [address.tier] if address.tier else app.source_names("all"):
         has_items = app.registry_connection.exists if name == "registry" else app.has_index(app.root(name))
         tier = app.tier(name)
@@ -185,7 +188,7 @@ def _gate_checks(
         signer, highest = signed.signer, max(history, key=version_order, default="none")
         facts = {
             "signature": f"the key with id {signer.key_id[:16]}… signed exactly these files",
-            "authority": f"{signer.rights}; {_listed(app, signer)}",
+            "authority": f"{signer.principal} is {signer.rights}; {_listed(app, signer)}",
             "time": format_time(signed.statement.signed_at),
             "version": f"{item.ref.version}; the highest version admitted is {highest}",
         }

@@ -6,7 +6,7 @@ import asyncio
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kiwi_rag.collection import Collection
@@ -21,6 +21,7 @@ from kiwi_rag.signing.statement import format_time
 from kiwi_rag.usecases import items
 from kiwi_rag.usecases.item_files import find_file
 from kiwi_rag.usecases.items import FoundItem
+from kiwi_rag.validation.signature import EDITED
 
 MAX_COMPARED = 20_000
 """Lines of two versions of a file; finding the differences of more could take very long."""
@@ -112,8 +113,10 @@ def _copy_of_file(app: Services, tier: Collection, source: SourceFile) -> ItemCo
     if isinstance(candidate, Finding):
         raise SourceUnreadable(candidate.message, hint=candidate.hint)
     item, signed, findings = app.gate.examine(candidate, tier.policy, {})
-    version, metadata = (item.ref.version, item.metadata) if item else ("", {})
     refused = next((f.code for f in findings if f.code.startswith("signature.")), "signature.unsigned")
+    if signed is None and refused not in EDITED:  # the signature did not verify: what it says of the file means nothing
+        item, *_ = app.gate.examine(replace(candidate, signature=None), tier.policy, {})
+    version, metadata = (item.ref.version, item.metadata) if item else ("", {})
     signer = signed.signer.principal if signed else "none"
     state = "" if signed else f" ({refused.removeprefix('signature.').replace('content', 'edited, not signed')})"
     about = {"version": version, "signer": signer, "yanked": False, "executables": candidate.executables, **metadata}

@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kiwi_rag.errors import NotFound, RegistryContradicted, RegistryError, SignatureRefused, StoreBusy, UsageError
+from kiwi_rag.errors import (
+    NotFound,
+    RegistryContradicted,
+    RegistryError,
+    SignatureRefused,
+    SourceUnreadable,
+    StoreBusy,
+    UsageError,
+)
 from kiwi_rag.formats.source import display_path, walk
 from kiwi_rag.model import Filters, sha256_hex
 from kiwi_rag.monitor.pinned_state import PinnedState, pinned_states, read_all
@@ -21,12 +30,14 @@ from kiwi_rag.services import Services
 from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
 from kiwi_rag.signing.keys import SigningKey
-from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, check_pattern, check_principal
+from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, check_new_principal, check_pattern
 from kiwi_rag.storage.atomic import acquire_lock, disk_errors
+from kiwi_rag.storage.safe_open import read_regular
 
 WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""
 _KEY_ID = re.compile(r'"keyid"\s*:\s*"([0-9a-f]{64})"')
+_DIGITS = re.compile(r"\s*[0-9a-fA-F]+[….\s]*")
 _HINT = "a key id does not give the public key: the key's owner prints that with kiwi keys show"
 
 
@@ -53,8 +64,7 @@ def parse_public_key(app: Services, text: str) -> bytes:
 def _check_no_key_id(app: Services, digits: str) -> None:
     """Raise `UsageError` if the digits are a key id or begin one: of a trusted key, an own one, or a signer's."""
     own_keys = [Signer(app.principal, public) for public in keys.public_keys(app.keys_dir).values()]
-    listed = trust_file.load(app.project_trust).signers if app.project_trust and app.project_trust.is_file() else ()
-    for signer in (*app.trust.by_key.values(), *listed, *own_keys):
+    for signer in (*app.trust.by_key.values(), *own_keys):
         if signer.key_id.startswith(digits):
             message = f"{digits} is the key id of {signer.principal}, not a public key"
             raise UsageError(message, hint=f"its public key is {signer.public_key.hex()}: {signer.trust_command()}")
@@ -66,17 +76,19 @@ def _key_ids_seen(app: Services) -> Iterator[str]:
     """Yield the key ids in signature files, and those in the pinned state of registries."""
     for root in filter(None, (app.project_dir, app.user_dir)):
         for path in root.rglob("*.sig"):
-            if path.is_file() and path.stat().st_size <= trust_file.MAX_BYTES:
-                yield from _KEY_ID.findall(path.read_text(encoding="utf-8", errors="replace"))
+            with suppress(OSError, SourceUnreadable):  # a clone may link it to a device, or to a pipe
+                yield from _KEY_ID.findall(read_regular(path, trust_file.MAX_BYTES)[0].decode(errors="replace"))
     yield from read_all(app.monitor_dir, PinnedState.key_ids)
 
 
 def offered_signers(
-    app: Services, what: str, principal: str, given: Mapping[str, Any]
+    app: Services, what: str, principal: str, given: Mapping[str, Any], report: Callable[[str], None]
 ) -> list[tuple[Signer, set[str]]]:
     """Return the signers that a public key, a shared line or a file stands for, each with the fields it sets.
 
-    `principal` and the fields in `given` go before what is shared.
+    `principal` and the fields in `given` go before what is shared. Hex digits are a key and never a file: a clone may
+    have a file of any name. What is shared only adds trust: `report` is told of the signers that are not active, which
+    are left out.
 
     Raises
     ------
@@ -85,22 +97,24 @@ def offered_signers(
     """
     if what.startswith(trust_file.LINE):
         offered: Sequence[Signer] = (trust_file.parse_shared(what),)
-    elif os.path.isfile(app.cwd / what):  # noqa: PTH113  # Path.is_file raises where a text is too long for a name
+    elif not _DIGITS.fullmatch(what) and os.path.isfile(app.cwd / what):  # noqa: PTH113  # it may be too long for a name
         offered = trust_file.read_shared(app.cwd / what)
     else:
         offered = (Signer("", parse_public_key(app, what)),)
     found = []
     for one in offered:
+        if one.status is not SignerStatus.ACTIVE:
+            report(f"  skipped: key id {one.key_id[:16]}… is {one.status} in {what}, and only active keys are shared")
+            continue
         parse_public_key(app, one.public_key.hex())
         if not (principal or one.principal):
             raise UsageError(f"nothing says whose key {one.public_key.hex()} is", hint="add --principal NAME")
-        signer = replace(one, principal=check_principal(principal or one.principal), **given)
+        signer = replace(one, principal=check_new_principal(principal or one.principal), **given)
         bare = Signer("", one.public_key)
-        limits = ("valid_after", "valid_before", "status")
-        shared = {name for name in limits if getattr(one, name) != getattr(bare, name)}
+        shared = {name for name in ("valid_after", "valid_before") if getattr(one, name) != getattr(bare, name)}
         found.append((signer, {*given, *shared, *(("patterns", "types") if one.principal else ())}))
     if not found:
-        raise UsageError(f"{what} lists no signer", hint="its owner runs kiwi keys show --share")
+        raise UsageError(f"{what} lists no active signer", hint="its owner runs kiwi keys show --share")
     return found
 
 
@@ -164,7 +178,7 @@ def create_key(
     UsageError, KeyUnavailable
         When a value is not valid, there is a key of this name, or its file cannot be written.
     """
-    who, may_sign = check_principal(principal or app.principal), tuple(map(check_pattern, patterns))
+    who, may_sign = check_new_principal(principal or app.principal), tuple(map(check_pattern, patterns))
     keys.check_unused(name, app.keys_dir)
     return store_key(app, keys.generate(name), who, may_sign, passphrase())
 
@@ -279,12 +293,20 @@ def read_project_trust(app: Services) -> tuple[Path, str, Sequence[Signer]]:
     ------
     NotFound
         When there is none.
+    UsageError, SourceUnreadable
+        When it is a link, is not valid, or names a signer as `check_new_principal` does not allow it.
     """
     path = app.root("project") / "trust.toml"
     if not path.is_file():
         raise NotFound(f"there is no trust file {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
     digest = trust_file.file_digest(path)  # before the signers are read, so that a change after that is not pinned
-    return path, digest, trust_file.load(path).signers
+    signers = trust_file.load(path).signers
+    for signer in signers:
+        try:
+            check_new_principal(signer.principal)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error.message}", hint=error.hint) from error
+    return path, digest, signers
 
 
 def project_trust_problem(app: Services) -> str:
@@ -295,7 +317,7 @@ def project_trust_problem(app: Services) -> str:
     user_file = trust_file.load(app.user_trust)
     if trust_file.is_pinned(user_file, path):
         return ""
-    known = str(path.resolve()) in (user_file.pins or {})
+    known = trust_file.pin_name(path) in (user_file.pins or {})
     state = "was changed since you pinned it" if known else "is not pinned"
     return f"{display_path(path)} {state}, so its signers do not count"
 
@@ -312,7 +334,7 @@ def next_step(app: Services) -> str:
 
 def pin_project(app: Services, path: Path, digest: str) -> None:
     """Accept the signers of a project's trust file in this project, as long as the file is unchanged."""
-    trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_pin(path.resolve(), digest))
+    trust_file.save(app.user_trust, trust_file.load(app.user_trust).with_pin(path, digest))
 
 
 def notices_of(app: Services, who: str) -> Sequence[RevocationNotice]:

@@ -12,8 +12,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from kiwi_rag.formats import parse_item
 from kiwi_rag.model import ItemRef, ItemType, sha256_hex
 from kiwi_rag.monitor.pinned_state import SeenVersion, pinned_states
+from kiwi_rag.signing import keys, statement
 from tests.interfaces.conftest import Kiwi, note
 
 ADA = "ada@acme.example"
@@ -82,6 +84,24 @@ def test_a_file_without_a_signature_is_marked_so_and_one_that_is_nowhere_is_told
     run_hint(ready, said)
     (ready.cwd / ".ai/knowledge/acme/note.md.sig").unlink()
     assert "note.md (unsigned)" in ready.run("diff", "acme/note", expect=3).stdout
+
+
+@pytest.mark.parametrize("signer", ["mallory", ""])
+def test_a_signature_that_does_not_verify_gives_no_metadata_in_a_diff(ready: Kiwi, signer: str):
+    text = "# Scale-down\n\nEvery evening the staging cluster shrinks to one node.\n"
+    (ready.cwd / "plain.md").write_text(text)
+    ready.run("import", "plain.md", "--namespace", "acme")
+    claimed = (("version", "1.0.0"), ("author", "ceo@acme.example"), ("tags", ("approved",)), ("category", ""))
+    item = parse_item(ItemType.KNOWLEDGE, "acme/plain", text, given=claimed).item
+    assert item is not None
+    forged = statement.signature_file(keys.generate("mallory").sign(item, "kiwi"))
+    if not signer:  # nobody's signature, by the id of a key that is trusted
+        forged = forged.replace(
+            json.loads(forged)["signatures"][0]["keyid"].encode(), ready.json("keys", "show")["key_id"].encode()
+        )
+    (ready.cwd / ".ai/knowledge/acme/plain.md.sig").write_bytes(forged)
+    shown = ready.run("diff", "acme/plain", expect=None).stdout
+    assert "ceo@acme.example" not in shown and "approved" not in shown
 
 
 def test_versions_and_tiers_are_compared(published: Kiwi):
@@ -186,6 +206,15 @@ def test_what_cannot_be_read_is_explained_too(ready: Kiwi):
     assert refused_step(ready, str(link))[0] == 0
     assert "is in no tier" in ready.run("why", "/etc/passwd", expect=2).stderr
     assert "item id" in ready.run("why", "a" * 300, expect=2).stderr
+
+
+@pytest.mark.parametrize("address", ["acme/note", "knowledge:acme/note", "acme/note@1.0.0@project"])
+def test_a_file_at_the_path_of_an_address_does_not_take_its_place(indexed: Kiwi, address: str):
+    planted = indexed.cwd / address
+    planted.parent.mkdir(parents=True, exist_ok=True)
+    planted.write_text("planted")
+    assert indexed.json("why", address)["what"].startswith("knowledge:acme/note@")
+    assert "is in no tier" in indexed.run("why", f"./{address}", expect=2).stderr
 
 
 def test_a_time_in_the_future_and_a_version_below_the_highest_are_explained(

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from kiwi_rag.signing import keys, trust_file
+from kiwi_rag.signing.trust import Signer
 from tests.interfaces.conftest import Kiwi, note
 
 ADA = "ada@acme.example"
@@ -73,7 +75,8 @@ def test_a_shared_line_is_shown_confirmed_and_trusted(lead: Kiwi, teammate: Kiwi
     assert re.fullmatch(r"kiwi:trust:1:[A-Za-z0-9_-]+\.[0-9a-f]{8}", line)
     assert lead.json("keys", "show", "--share") == {"line": line}
     asked = teammate.run("trust", "add", line, expect=2)
-    assert re.search(rf"{ADA} is active, may sign acme/\* \(directive,.*key id [0-9a-f]{{16}}…", asked.stderr)
+    shown = rf'^  active, may sign acme/\* \(directive,.*key id [0-9a-f]{{16}}…\n    principal: "{ADA}"$'
+    assert re.search(shown, asked.stderr, re.MULTILINE)
     assert trusted(teammate) == []
     assert "repeat the command with --yes" in asked.stderr
     teammate.run("trust", "add", line, "--yes")
@@ -110,6 +113,70 @@ def test_another_key_of_a_name_that_is_trusted_is_pointed_out(lead: Kiwi, teamma
     lead.run("keys", "new", "second", "--principal", ADA, "--items", "acme/*")
     said = teammate.run("trust", "add", shared(lead, "second"), expect=2).stderr
     assert f"{ADA} is trusted with another key already" in said
+
+
+def _asked(user: Kiwi, principal: str) -> str:
+    line = trust_file.shared_line(Signer(principal, keys.generate("m").public_key))
+    return user.run("trust", "add", line, expect=2).stderr
+
+
+@pytest.mark.parametrize("alike", ["ADA@acme.example", "ada@acrne.example", "ada@acme.examp1e", "àda@acme.example"])
+def test_a_name_that_looks_like_one_that_is_trusted_is_pointed_out(ready: Kiwi, alike: str):
+    assert f"{ADA} is trusted with another key already" in _asked(ready, alike)
+    assert "trusted with another key" not in _asked(ready, "bob@acme.example")
+
+
+def test_a_principal_cannot_pretend_to_be_what_kiwi_says_of_it(ready: Kiwi):
+    said = f"{ADA} is active, may sign acme/docs/* (knowledge)  key id 0123456789abcdef…"
+    for principal in (said, f"{ADA}{' ' * 60}old@x", f'{ADA}" active', "a" * 129):
+        assert "is no valid principal" in _asked(ready, principal)
+    said = said.replace("  ", " ").removesuffix("…")
+    assert f'\n    principal: "{said}"\n' in _asked(ready, said)
+
+
+def test_the_principals_of_a_project_are_checked_before_they_are_shown(ready: Kiwi):
+    line = (ready.home / ".ai/trust.toml").read_text()
+    (ready.cwd / ".ai/trust.toml").write_text(line.replace(ADA, f"{ADA}{' ' * 80}old"))
+    said = ready.run("trust", "project", "--yes", expect=2).stderr
+    assert "trust.toml: " in said and "is no valid principal" in said
+
+
+def test_a_project_says_of_its_signers_what_a_shared_line_says(ready: Kiwi):
+    (me,) = trusted(ready)
+    entry = '[[signer]]\nprincipal = "{}"\npublic_key = "{}"\n'
+    other = entry.format(ADA.upper(), keys.generate("mallory").public_key.hex())
+    compromised = entry.format("x", me["public_key"]) + 'status = "compromised"\n'
+    (ready.cwd / ".ai/trust.toml").write_text(other + compromised)
+    for said in (ready.run("trust", "project", expect=2).stderr, ready.run("setup", "claude", "--project").stderr):
+        assert f"{ADA} is trusted with another key already" in said
+        assert f"you lose in this project what {ADA} signed with this key" in said
+
+
+def test_a_trusted_key_beside_it_does_not_hide_another_key_of_its_name(ready: Kiwi):
+    lines = [shared(ready), trust_file.shared_line(Signer(ADA, keys.generate("m").public_key))]
+    (ready.cwd / "team").write_text("\n".join(lines))
+    assert f"{ADA} is trusted with another key already" in ready.run("trust", "add", "team", expect=2).stderr
+
+
+def test_a_principal_that_an_older_trust_file_has_still_counts(ready: Kiwi):
+    file = ready.home / ".ai/trust.toml"
+    file.write_text(file.read_text().replace(ADA, f"{ADA}  (old)"))
+    assert [row["principal"] for row in trusted(ready)] == [f"{ADA}  (old)"]
+    ready.run("keys", "retire", "default")
+
+
+@pytest.mark.parametrize("status", ["compromised", "retired"])
+def test_a_shared_file_does_not_take_a_trusted_key_away(ready: Kiwi, status: str):
+    (me,) = trusted(ready)
+    entry = '[[signer]]\nprincipal = "{}"\npublic_key = "{}"\n'
+    revoked = entry.format(ADA, me["public_key"]) + f'status = "{status}"\n'
+    (ready.cwd / "team.toml").write_text(revoked)
+    said = ready.run("trust", "add", "team.toml", "--replace", "--yes", expect=2).stderr
+    assert f"skipped: key id {me['key_id'][:16]}… is {status} in team.toml" in said
+    bob = entry.format("bob@acme.example", keys.generate("bob").public_key.hex())
+    (ready.cwd / "team.toml").write_text(revoked + bob)
+    assert "skipped: " in ready.run("trust", "add", "team.toml", "--yes").stderr
+    assert {row["principal"]: row["status"] for row in trusted(ready)} == {ADA: "active", "bob@acme.example": "active"}
 
 
 def test_the_right_to_sign_everything_is_pointed_out(ready: Kiwi, tmp_path: Path):
@@ -174,7 +241,7 @@ def test_what_is_neither_a_key_nor_a_line_nor_a_file_is_refused(kiwi: Kiwi, what
 
 def test_setup_without_a_terminal_prints_the_command_and_pins_nothing(teammate: Kiwi):
     said = teammate.run("setup", "claude", "--project").stderr
-    assert re.search(rf"{ADA} is active, may sign acme/\*", said)
+    assert re.search(rf'  active, may sign acme/\* .*\n    principal: "{ADA}"\n', said)
     assert next_command(said) == ["trust", "project"]
     assert trusted(teammate) == []
     said = teammate.run("trust", "project", expect=2).stderr
@@ -211,3 +278,14 @@ def test_a_refused_confirmation_and_a_changed_trust_file_are_no_trust(lead: Kiwi
     assert "was changed since you pinned it" in said
     checks = teammate.json("why", "acme/note", expect=4)["checks"]
     assert next(check["hint"] for check in checks if check["name"] == "Trust file") == "kiwi trust project"
+
+
+def test_a_clone_does_not_borrow_the_pin_of_another_project(ready: Kiwi):
+    shutil.copy(ready.home / ".ai/trust.toml", ready.cwd / ".ai/trust.toml")
+    ready.run("trust", "project", "--yes")
+    clone = ready.at(ready.cwd.parent / "clone")
+    clone.run("init")
+    (clone.cwd / ".ai/trust.toml").symlink_to("../../project/.ai/trust.toml")
+    clone.run("trust", "remove", ADA)
+    assert trusted(clone) == []
+    assert "replace the link" in clone.run("trust", "project", "--yes", expect=1).stderr

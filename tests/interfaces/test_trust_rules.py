@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kiwi_rag.signing import keys
 from tests.interfaces.conftest import Kiwi, note
 
 ADA = "ada@acme.example"
@@ -65,6 +66,31 @@ def test_a_key_id_that_a_signature_names_is_told_and_its_owner_prints_the_key(re
     ready.run(*command_in(said))
     short = re.search(r"key with id ([0-9a-f]{16})", other.run("index", expect=4).stderr)[1]
     assert "start of a key id" in unchanged(other, "trust", "add", short, "--principal", ADA)
+
+
+@pytest.mark.parametrize("form", ["{}", "{}…", " {} …"])
+def test_hex_digits_are_a_key_and_never_the_name_of_a_file(ready: Kiwi, form: str):
+    typed, planted = (keys.generate(name).public_key.hex() for name in ("carol", "mallory"))
+    name = form.format(typed.upper() if form == "{}" else typed)
+    (ready.cwd / name).write_text(planted)
+    for what, key in ((name, typed), (f"./{name}", planted)):
+        ready.run("trust", "add", what, "--principal", "carol@acme.example", "--yes")
+        assert key in {row["public_key"] for row in ready.json("trust", "list")}
+        ready.run("trust", "remove", "carol@acme.example")
+
+
+def test_what_a_clone_contains_stops_nobody_from_trusting_a_key(ready: Kiwi):
+    (ready.cwd / ".ai/x.md.sig").symlink_to("/proc/self/mem")
+    (ready.cwd / ".ai/trust.toml").write_text("[[signer]]\nrole = 'admin'\n")
+    ready.run("trust", "add", keys.generate("carol").public_key.hex(), "--principal", "carol@acme.example")
+
+
+def test_a_trust_file_that_is_not_pinned_says_nothing_of_a_key_id(ready: Kiwi):
+    mallory = keys.generate("mallory")
+    entry = f'[[signer]]\nprincipal = "{ADA}"\npublic_key = "{mallory.public_key.hex()}"\n'
+    (ready.cwd / ".ai/trust.toml").write_text(entry)
+    said = unchanged(ready, "trust", "add", mallory.key_id[:16], "--principal", ADA)
+    assert "start of a key id" in said and mallory.public_key.hex() not in said
 
 
 def test_what_is_no_point_of_the_curve_is_no_public_key(ready: Kiwi):

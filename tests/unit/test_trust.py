@@ -14,7 +14,17 @@ from kiwi_rag.formats.source import ItemCandidate
 from kiwi_rag.model import Envelope, Item
 from kiwi_rag.model.refs import ItemRef, ItemType
 from kiwi_rag.signing import dsse, keys
-from kiwi_rag.signing.trust import Signer, SignerStatus, TrustPolicy, check_pattern, matches, verify
+from kiwi_rag.signing.trust import (
+    Signer,
+    SignerStatus,
+    TrustPolicy,
+    check_new_principal,
+    check_pattern,
+    check_principal,
+    matches,
+    skeleton,
+    verify,
+)
 from kiwi_rag.validation.signature import envelope_of
 
 ADA, BOB = keys.generate("ada"), keys.generate("bob")
@@ -192,3 +202,32 @@ def test_a_threshold_counts_distinct_authorised_keys() -> None:
 def test_one_authorised_signer_among_others_is_enough() -> None:
     found = verify(both(), TrustPolicy((signer(ADA, patterns=("other/*",)), signer(BOB))))
     assert found.signer.principal == "bob"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ada", "Ada Lovelace@desk", "O'Brien@acme", "m\u00fcller@x", "\u042e\u0440\u0438\u0439@acme", "\u5c71\u305f@x"],
+)
+def test_a_new_principal_may_be_in_any_alphabet(name: str) -> None:
+    assert check_new_principal(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        " ada", "ada ", "ada  b", 'ada"', "a" * 129,  # what is seen of it is not all that it is
+        "\uff41da", "ada\u0301", "ada\u3164", "ada\u1160", "ada\u2800", "ada\u034f",  # other forms, and nothing to see
+        "\u0430da@acme", "ad\u0585", "\u03b1da",  # two alphabets in a word
+    ],
+)  # fmt: skip
+def test_a_new_principal_is_what_it_looks_like(name: str) -> None:
+    assert check_principal(name) == name  # a file that has it is still read
+    with pytest.raises(UsageError, match="no valid principal"):
+        check_new_principal(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["ADA@Acme", "ada @acme", "\u0430\u0501\u0430@\u0430\u0441\u043c\u0435", "\u00e0da@acrne", "\uff41da@acme"]
+)
+def test_principals_that_look_alike_have_one_skeleton(name: str) -> None:
+    assert skeleton(name) == skeleton("ada@acme") != skeleton("bob@acme")

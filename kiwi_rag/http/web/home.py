@@ -20,7 +20,7 @@ from kiwi_rag.http.web.page import Done, Form, Page, PageGroup
 from kiwi_rag.http.web.workspaces import workspace_rows
 from kiwi_rag.model import sha256_hex
 from kiwi_rag.signing import keys
-from kiwi_rag.signing.trust import check_principal
+from kiwi_rag.signing.trust import check_new_principal
 from kiwi_rag.sources.file_states import RunState
 from kiwi_rag.storage.atomic import create_file, disk_errors
 from kiwi_rag.usecases import trust
@@ -101,7 +101,7 @@ class Home(PageGroup):
 
     async def trust_keys(self, form: Form) -> Done:
         """Trust the user's keys that the trust file does not have."""
-        principal = check_principal(form.get("principal", "").strip() or self._app.principal)
+        principal = check_new_principal(form.get("principal", "").strip() or self._app.principal)
         for public_key in self._untrusted():
             trust.trust_own_key(self._app, public_key, principal, ())
         return Done("/", f"The keys of {principal} on this machine are trusted.")

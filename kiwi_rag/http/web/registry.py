@@ -15,7 +15,7 @@ from kiwi_rag.mcp.jobs import Job, Work
 from kiwi_rag.registry.tuning import METHODS
 from kiwi_rag.render import counted
 from kiwi_rag.signing import trust_file
-from kiwi_rag.signing.trust import Signer, SignerStatus, check_principal
+from kiwi_rag.signing.trust import Signer, SignerStatus, check_new_principal
 from kiwi_rag.usecases import registry as use_case
 from kiwi_rag.usecases import trust
 from kiwi_rag.usecases.trust import WAIT_SECONDS
@@ -141,7 +141,7 @@ class Registry(PageGroup):
     async def trust(self, form: Form) -> Done:
         """Trust another person's key, after its key id was shown."""
         key = trust.parse_public_key(self._app, form.get("public_key", ""))
-        named = Signer(check_principal(form.get("principal", "").strip()), key)
+        named = Signer(check_new_principal(form.get("principal", "").strip()), key)
         signer = trust.plan_entry(self._app, named, (), replaces=False)[0]
         question = f"Trust what the key {signer.key_id} signs? Ask {signer.principal} whether this is the key id."
         confirm(form, question, "Trust it")
