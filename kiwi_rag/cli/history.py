@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,10 +15,12 @@ from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command
 from kiwi_rag.errors import NotFound
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
-from kiwi_rag.usecases import explain, history, items
-from kiwi_rag.usecases.explain import Check
+from kiwi_rag.usecases import history, items
 from kiwi_rag.usecases.install import verify_installed
 from kiwi_rag.usecases.trust import fetch_revocations
+
+if TYPE_CHECKING:
+    from kiwi_rag.usecases.explain import Check
 
 _ROLES = {"+": "ok", "-": "bad", "@": "dim"}
 
@@ -89,8 +92,10 @@ async def why(session: Session, app: Services, ref: str) -> int:
     path: a path has a suffix, or begins with ./ or /. Exit code 4: it is refused. Exit code 3: it is
     trusted, but was changed, yanked or shadowed.
     """
+    from kiwi_rag.usecases.explain import explain  # loads the registry's client, which `verify` does not need
+
     session.notify(await fetch_revocations(app))
-    found = await explain.explain(app, ref)
+    found = await explain(app, ref)
     session.print_data(found.as_dict(), (line for check in found.checks for line in _check_lines(session, check)))
     session.notify(f"{found.what}: {found.state}")
     return {"trusted": DONE, "refused": REFUSED}.get(found.state, PARTLY)
