@@ -10,7 +10,7 @@ from functools import partial
 
 import semver
 
-from kiwi_rag.errors import UsageError
+from kiwi_rag.errors import MalformedEnvelope, UsageError
 from kiwi_rag.formats import directive, markdown, script
 from kiwi_rag.formats.knowledge import FrontMatter, front_matter
 from kiwi_rag.formats.nodes import Node
@@ -21,6 +21,14 @@ FIRST = "1.0.0"
 """The version that is added to a file without one."""
 
 _ROOT = re.compile(r"<directive\b")
+
+
+def version_order(version: str) -> semver.Version:
+    """Return a version as one that can be compared; `MalformedEnvelope` where it is no SemVer version."""
+    try:
+        return semver.Version.parse(version)
+    except ValueError as error:  # an item can be signed without Kiwi, and then its version is not checked
+        raise MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error
 
 
 def next_version(existing: Iterable[str], part: str = "patch") -> str:

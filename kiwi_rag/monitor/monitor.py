@@ -14,9 +14,8 @@ from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import semver
-
 from kiwi_rag import errors
+from kiwi_rag.formats.bump import version_order
 from kiwi_rag.model import Filters, ItemRef, StoredItem
 from kiwi_rag.monitor.pinned_state import ACCEPT, PinnedState, SeenVersion
 from kiwi_rag.registry.calls import checked_url
@@ -329,11 +328,3 @@ def check_rollback(ref: ItemRef, above: SeenVersion, state: VersionState | None,
 def _accept_hint(ref: ItemRef) -> str:
     item = f"{ref.item_type}:{ref.item_id}"
     return f"ask the registry's operator why; to accept what it says now: kiwi registry accept {item}"
-
-
-def version_order(version: str) -> semver.Version:
-    """Return a version as one that can be compared; `MalformedEnvelope` where it is no SemVer version."""
-    try:
-        return semver.Version.parse(version)
-    except ValueError as error:  # an item can be signed without Kiwi, and then its version is not checked
-        raise errors.MalformedEnvelope(f"{version[:40]!r} is not a SemVer version") from error

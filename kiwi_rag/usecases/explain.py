@@ -12,9 +12,9 @@ from typing import Any
 
 from kiwi_rag.collection import RANKS, Collection
 from kiwi_rag.errors import KiwiError, Refused, RegistryContradicted, UsageError
+from kiwi_rag.formats.bump import version_order
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, StoredItem, has_errors
-from kiwi_rag.monitor.monitor import version_order
 from kiwi_rag.monitor.pinned_state import pinned_states
 from kiwi_rag.search.state import read_state
 from kiwi_rag.search.verify import VerifiedItem, only_one, parse_address, require_files, verify_stored

@@ -11,9 +11,9 @@ from typing import Any
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable
+from kiwi_rag.formats.bump import version_order
 from kiwi_rag.formats.source import SourceFile, display_path, read_item
 from kiwi_rag.model import Finding, ItemRef, sha256_hex
-from kiwi_rag.monitor.monitor import version_order
 from kiwi_rag.render import safe, value_text
 from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
