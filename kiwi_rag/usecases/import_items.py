@@ -6,6 +6,7 @@ written and indexed. A copy that was edited is never replaced: the audit log say
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from kiwi_rag.formats.source import ItemCandidate, display_path, read_item
 from kiwi_rag.model import Finding, Item, ItemRef, ItemType, check_item_id, content_digest, has_errors
 from kiwi_rag.services import Services
 from kiwi_rag.signing import statement
-from kiwi_rag.sources.imports import ImportableFile, find, of_index
+from kiwi_rag.sources.imports import ImportableFile, find, link_problem, of_index
 from kiwi_rag.usecases import sign
 from kiwi_rag.usecases.install import place_of
 from kiwi_rag.usecases.skill_index import has_index, read_index
@@ -34,6 +35,8 @@ _NOTES = (ItemType.KNOWLEDGE, ItemType.SKILL)
 """The types of which a statement may give the metadata."""
 _REWRITTEN = ("form.yaml", "metadata.", "structure.name")
 """Findings about the metadata of a note, which is then written again with what could be read of it."""
+_OF_SIGNATURES = ("signature.", "time.")
+_OF_SIGNERS = ("signature.unknown-signer", "signature.wrong-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +112,15 @@ class Importer:
         """
         failed: dict[str, KiwiError] = {}
         same: dict[Any, list[ImportableFile]] = {}
+        rows: list[ImportRow] = []
         for one in self._found(paths, failed):
-            known = self._with_signature(one)
+            try:
+                known = self._with_signature(one)
+            except Rejected as error:
+                rows.append(replace(_refusal(one, error), ref=None))  # nothing proves its id
+                continue
             same.setdefault(known.candidate.ref.key, []).append(known)
-        rows = [ImportRow(path, "file", "refused", error=error) for path, error in failed.items()]
+        rows += [ImportRow(path, "file", "refused", error=error) for path, error in failed.items()]
         for group in same.values():
             rows += [await self._row(group[0])] if len(group) == 1 else _collisions(group)
         if not rows:
@@ -122,6 +130,10 @@ class Importer:
 
     def _found(self, paths: Sequence[Path], failed: dict[str, KiwiError]) -> Iterator[ImportableFile]:
         """Yield the skills of the paths that are indexes of skills, and what is found at the others."""
+        # Without "..", which after a link would lead to the folder above the link's target.
+        problems = {path: link_problem(path) for path in (Path(os.path.normpath(path)) for path in paths)}
+        failed.update({display_path(path): error for path, error in problems.items() if error})
+        paths = [path for path, error in problems.items() if error is None]
         indexes = [path for path in paths if has_index(path)]
         yield from find([path for path in paths if path not in indexes], self._root, self._namespace, failed)
         for path in indexes:
@@ -131,15 +143,37 @@ class Importer:
                 failed[display_path(path)] = error
 
     def _with_signature(self, found: ImportableFile) -> ImportableFile:
-        """Return a skill under the id that it was signed as, if its signature verifies; else without a signature."""
-        candidate = found.candidate
-        with suppress(SignatureRefused):
+        """Return a signed skill under the id that it was signed as; others as they are.
+
+        Raises
+        ------
+        Rejected
+            When the signature does not verify; with ``force``, the skill is returned without it.
+        """
+        candidate = own = found.candidate
+        if candidate.signature is None:
+            return found
+        with suppress(SignatureRefused):  # of which the gate makes a finding
             named = statement.parse_item(envelope_of(candidate).payload)
-            own = replace(candidate, item_type=named.ref.item_type, item_id=named.ref.item_id)
-            own = replace(own, executables=named.executables)  # an archive may not have kept the modes
-            if sign.signed_statement(self._gate, self._tier, own, self._gate.inspect(own).item):
-                return replace(found, candidate=own, is_signed=True)
-        return replace(found, candidate=replace(candidate, signature=None))
+            own = replace(candidate, item_id=named.ref.item_id, executables=named.executables)  # archives lose modes
+        _, signed, findings = self._gate.examine(own, self._tier.policy, {})
+        problems = [_signature_problem(one) for one in findings if one.is_error and one.code.startswith(_OF_SIGNATURES)]
+        if signed and not problems:
+            return replace(found, candidate=own, is_signed=True)
+        if not self._options.force:
+            raise Rejected(candidate.path, problems)
+        note = f"replaces the signature of {self._claimed_signers(candidate)}: {problems[0].message}"
+        return replace(found, candidate=replace(candidate, signature=None), note=note)
+
+    def _claimed_signers(self, candidate: ItemCandidate) -> str:
+        """Return whose signatures a candidate says it has: names of trusted keys, ids of others."""
+        try:
+            key_ids = [key_id for key_id, _ in envelope_of(candidate).signatures]
+        except SignatureRefused:
+            key_ids = []
+        trusted = self._gate.trust.by_key
+        names = [trusted[one].principal if one in trusted else f"the key {one[:16]}…" for one in key_ids]
+        return ", ".join(names) or "nobody who is named"
 
     async def _row(self, found: ImportableFile) -> ImportRow:
         try:
@@ -165,6 +199,7 @@ class Importer:
         kept = {name: known[name] for name in ("author", "tags") if name in known and not getattr(self._options, name)}
         changed, item, note = await self._next(found, values | kept, signed.ref.version if signed else None)
         state = "changed" if old else "new"
+        note = "; ".join(filter(None, (note, found.note)))
         return ImportRow(candidate.path, found.kind, state, item.ref, candidate=changed, item=item, note=note)
 
     def _is_replaceable(self, old: ItemCandidate) -> bool:
@@ -290,6 +325,12 @@ def _collisions(group: Sequence[ImportableFile]) -> list[ImportRow]:
 
 def _refusal(found: ImportableFile, error: KiwiError) -> ImportRow:
     return ImportRow(found.candidate.path, found.kind, "refused", found.candidate.ref, error)
+
+
+def _signature_problem(finding: Finding) -> Finding:
+    """Return a finding about a signature with the way out for who imports the skill, and did not write it."""
+    advice = finding.hint if finding.code in _OF_SIGNERS else "get it from its author again"
+    return replace(finding, hint=f"{advice}; to sign it as it is with your key instead, add --force")
 
 
 def _with_content(candidate: ItemCandidate, content: str, given: tuple[tuple[str, Any], ...]) -> ItemCandidate:

@@ -239,21 +239,103 @@ def test_git_ignored_files_and_what_is_no_item_are_left_out(ready: Kiwi):
     assert "does not exist" in ready.run("import", "nowhere", "--namespace", "acme", expect=2).stderr
 
 
-def test_a_skill_with_a_trusted_signature_keeps_it(ready: Kiwi):
+@pytest.fixture
+def vendored(ready: Kiwi) -> Kiwi:
+    """Another project, with a folder of a skill that is signed."""
     for name, text in SKILL.items():
         ready.write(f"skills/acme/invoice-check/{name}", text)
     ready.run("sign", ".ai", "--bump", "patch")
-    signature = (ready.cwd / ".ai/skills/acme/invoice-check/SKILL.md.sig").read_bytes()
     other = ready.at(ready.cwd.parent / "other")
     other.run("init")
     (ready.cwd / ".ai/skills/acme/invoice-check").rename(other.cwd / "vendored")
+    return other
+
+
+def test_a_skill_with_a_trusted_signature_keeps_it(vendored: Kiwi):
+    other, signature = vendored, (vendored.cwd / "vendored/SKILL.md.sig").read_bytes()
     (other.cwd / "vendored/.DS_Store").write_bytes(b"junk")
     row = imported(other, "vendored", "--namespace", "elsewhere")["vendored/SKILL.md"]
     assert (row["ref"], row["note"]) == ("skill:acme/invoice-check@1.0.0", "keeps its signature")
     assert (other.cwd / ".ai/skills/acme/invoice-check/SKILL.md.sig").read_bytes() == signature
-    (other.cwd / "vendored/references/limits.md").write_text("# Limits\n\nNone.\n")
-    row = imported(other, "vendored", "--namespace", "elsewhere")["vendored/SKILL.md"]
-    assert (row["ref"], row["note"]) == ("skill:elsewhere/invoice-check@1.0.0", "")
+
+
+def refused_signature(user: Kiwi, *arguments: str) -> str:
+    """Import the vendored skill, which is refused with nothing written, then with --force; return the code."""
+    command, before = ("vendored", "--namespace", "elsewhere", *arguments), tree(user)
+    row = imported(user, *command, expect=4)["vendored/SKILL.md"]
+    assert (row["state"], row["ref"], tree(user)) == ("refused", "", before)
+    finding = row["error"]["findings"][0]
+    assert "to sign it as it is with your key instead, add --force" in finding["hint"]
+    forced = imported(user, *command, "--force")["vendored/SKILL.md"]
+    assert forced["ref"] == "skill:elsewhere/invoice-check@1.0.0"
+    assert forced["note"].startswith("replaces the signature of ")
+    assert forced["note"].endswith(finding["message"])
+    user.run("verify")
+    return f"{finding['code']} {forced['note'].split(':')[0].rpartition(' ')[2]}"
+
+
+def test_a_skill_that_was_changed_after_it_was_signed_is_refused(vendored: Kiwi):
+    (vendored.cwd / "vendored/references/limits.md").write_text("# Limits\n\nNone.\n")
+    assert refused_signature(vendored) == "signature.content ada@acme.example"
+
+
+def test_a_skill_of_a_compromised_key_is_refused(vendored: Kiwi):
+    vendored.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    vendored.run("keys", "retire", "default", "--compromised")
+    assert refused_signature(vendored, "--key", "bob") == "signature.wrong-key ada@acme.example"
+
+
+def test_a_skill_of_an_unknown_signer_is_refused(vendored: Kiwi):
+    (key,) = vendored.json("trust", "list")
+    vendored.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    vendored.run("trust", "remove", key["key_id"])
+    shown = f"{key['key_id'][:16]}\u2026"
+    assert refused_signature(vendored, "--key", "bob") == f"signature.unknown-signer {shown}"
+
+
+def test_a_skill_with_the_signature_of_another_kind_of_item_is_refused(vendored: Kiwi):
+    vendored.write("knowledge/acme/slo.md", "# SLO\n\nText.\n")
+    vendored.run("add", ".ai/knowledge/acme/slo.md", "--bump", "patch")
+    shutil.copy(vendored.cwd / ".ai/knowledge/acme/slo.md.sig", vendored.cwd / "vendored/SKILL.md.sig")
+    assert refused_signature(vendored) == "signature.other-item ada@acme.example"
+
+
+def test_a_skill_with_a_signature_that_is_none_is_refused(vendored: Kiwi):
+    (vendored.cwd / "vendored/SKILL.md.sig").write_bytes(b"")
+    assert refused_signature(vendored) == "signature.envelope named"
+
+
+@pytest.mark.parametrize(("named", "link"), [("AGENTS.md", "AGENTS.md"), ("docs", "docs"), ("docs/diary.md", "docs")])
+@pytest.mark.parametrize("has_git", [True, False])
+def test_a_link_that_leads_out_of_the_project_is_refused(ready: Kiwi, named: str, link: str, has_git: bool):
+    private = ready.home / "private"
+    write(ready, str(private / "diary.md"), "# Diary\n\nWhat nobody else may read.\n")
+    for folder in (ready.cwd, private) if has_git else ():
+        (folder / ".git").mkdir()
+    (ready.cwd / link).symlink_to(private / "diary.md" if link.endswith(".md") else private)
+    refused = ready.run("import", named, "--namespace", "acme", expect=4).stderr
+    assert f"{named} leads out of {ready.cwd} through a link" in refused
+    assert ready.json("list") == []
+    outside = shlex.split(refused.strip().rpartition("name that: ")[2])
+    ready.run("import", *outside, "--namespace", "acme")
+    assert [row["item_id"] for row in ready.json("list")] == ["acme/diary"]
+
+
+def test_links_within_the_working_tree_and_folders_outside_of_it_are_imported(ready: Kiwi):
+    (ready.cwd / ".git").mkdir()
+    write(ready, "AGENTS.md", "# Agents\n\nRun make.\n")
+    (ready.cwd / "sub").mkdir()
+    (ready.cwd / "sub/CLAUDE.md").symlink_to("../AGENTS.md")
+    write(ready, "../other/notes/one.md", "# One\n\nText.\n")
+    (ready.cwd.parent / "linked").symlink_to("other")
+    done = ready.at(ready.cwd / "sub").run("import", "CLAUDE.md", "../../linked/notes", "--namespace", "acme")
+    assert len(done.stdout.splitlines()) == 2
+    (ready.cwd / "docs").symlink_to(write(ready, "../private/more/two.md", "# Private\n").parent)
+    write(ready, "../private/one.md", "# Private\n")
+    assert "one.md does not exist" in ready.run("import", "docs/../one.md", "--namespace", "acme", expect=2).stderr
+    (ready.cwd.parent / "other/.git").mkdir()
+    (ready.cwd.parent / "other/out.md").symlink_to(ready.cwd / "AGENTS.md")
+    assert "leads out of" in ready.run("import", "../linked/out.md", "--namespace", "acme", expect=4).stderr
 
 
 def test_files_that_belong_to_no_item_are_named_with_a_command_that_imports_them(ready: Kiwi):
