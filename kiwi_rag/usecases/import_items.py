@@ -35,6 +35,8 @@ _NOTES = (ItemType.KNOWLEDGE, ItemType.SKILL)
 """The types of which a statement may give the metadata."""
 _REWRITTEN = ("form.yaml", "metadata.", "structure.name")
 """Findings about the metadata of a note, which is then written again with what could be read of it."""
+_MAX_NAMED = 5
+"""Files that a message names; an index may have a thousand skills with one id."""
 _OF_SIGNATURES = ("signature.", "time.")
 _OF_SIGNERS = ("signature.unknown-signer", "signature.wrong-key")
 
@@ -318,8 +320,11 @@ class Importer:
 
 def _collisions(group: Sequence[ImportableFile]) -> list[ImportRow]:
     """Return a refusal of each file of a group that would become one item."""
-    ref, names = group[0].candidate.ref, " and ".join(found.candidate.path for found in group)
-    error = UsageError(f"{names} would become {ref}", hint="rename one of them, or import them one by one")
+    ref, names = group[0].candidate.ref, [found.candidate.path for found in group]
+    shown = names if len(names) <= _MAX_NAMED else [*names[:_MAX_NAMED], f"{len(names) - _MAX_NAMED} more"]
+    error = UsageError(
+        f"{' and '.join(shown)} would become {ref}", hint="rename one of them, or import them one by one"
+    )
     return [_refusal(found, error) for found in group]
 
 

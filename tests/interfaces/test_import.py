@@ -133,6 +133,16 @@ def test_what_is_refused_is_listed_with_its_reason_and_leaves_nothing(ready: Kiw
     assert "secrets.found" in findings
 
 
+def test_of_many_files_with_one_id_some_are_named(ready: Kiwi):
+    for name in ("a b", "a  b", "a+b", "a,b", "a&b", "a;b", "a!b"):
+        write(ready, f"docs/{name}.md", "# One\n")
+    rows = imported(ready, "docs", "--namespace", "acme", expect=4).values()
+    assert len(rows) == 7
+    (message,) = {row["error"]["message"] for row in rows}
+    assert message.count(".md") == 5
+    assert message.endswith(" and 2 more would become knowledge:acme/a-b")
+
+
 def test_an_import_again_brings_what_changed_and_leaves_what_was_edited(ready: Kiwi):
     for name in ("same", "changed", "edited", "signed"):
         write(ready, f"docs/{name}.md", f"# {name}\n\nThe text about {name}.\n")
