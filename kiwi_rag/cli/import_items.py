@@ -18,7 +18,9 @@ from kiwi_rag.usecases.import_items import Importer, ImportOptions, ImportRow
 
 @command("import", epilog="Example: kiwi import docs .cursor/rules AGENTS.md --namespace acme --dry-run")
 @PATHS
-@option("--namespace", default="", help="First part of the ids. Default: from kiwi.lock, else the setting namespace.")
+@option(
+    "--namespace", default="", help="First part of the ids. Default: your setting, kiwi.lock, the project's setting."
+)
 @option("--author", default="", help="The author of items whose files name none.")
 @option("--tag", "tags", multiple=True, help="A tag of items whose files have none; can be repeated.")
 @option("--write", is_flag=True, help="Put metadata into the copies, not into their signatures only.")
@@ -40,6 +42,7 @@ async def import_items(
     if not dry_run:
         rows = [row async for row in importer.store(rows, key, ask_passphrase)]
     session.print_data({"dry_run": dry_run, "files": [row.as_dict() for row in rows]}, _table(rows))
+    session.notify(importer.namespace_notice)
     if problem := importer.registry_problem:
         session.notify(f"{problem}; its versions were not compared with these items, kiwi publish does it")
     done = [row for row in rows if row.error is None]

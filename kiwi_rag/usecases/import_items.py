@@ -16,11 +16,12 @@ from typing import Any
 
 import semver
 
-from kiwi_rag import ingest
+from kiwi_rag import config, ingest
 from kiwi_rag.errors import KiwiError, Rejected, SignatureRefused, UsageError
 from kiwi_rag.formats import imported
 from kiwi_rag.formats.bump import FIRST, add_metadata, add_version, with_version
 from kiwi_rag.formats.source import ItemCandidate, display_path, read_item
+from kiwi_rag.integrations.skill_folders import LOCK_NAME
 from kiwi_rag.model import Finding, Item, ItemRef, ItemType, check_item_id, content_digest, has_errors
 from kiwi_rag.services import Services
 from kiwi_rag.signing import statement
@@ -35,6 +36,8 @@ _NOTES = (ItemType.KNOWLEDGE, ItemType.SKILL)
 """The types of which a statement may give the metadata."""
 _REWRITTEN = ("form.yaml", "metadata.", "structure.name")
 """Findings about the metadata of a note, which is then written again with what could be read of it."""
+_NO_NAMESPACE = "none"
+"""Stands in ids until it is known that an item without a signature needs one."""
 _MAX_NAMED = 5
 """Files that a message names; an index may have a thousand skills with one id."""
 _OF_SIGNATURES = ("signature.", "time.")
@@ -74,28 +77,42 @@ class ImportRow:
         return {**row, "error": self.error.as_dict()} if self.error else row
 
 
-def namespace_of(app: Services, tier: str, given: str = "") -> str:
-    """Return the first part of the ids of new items: `given`, or that of ``kiwi.lock``, or of the settings.
+def namespace_of(app: Services, tier: str, given: str = "") -> tuple[str, str]:
+    """Return the first part of the ids of new items, and what sets it; two empty texts where nothing does.
+
+    `given` goes first, then the user's own setting, then what comes with a repository: ``kiwi.lock``, and the setting
+    of the project.
 
     Raises
     ------
-    UsageError
-        When there is none, or it is not legal; `LockInvalid` when the lock file is malformed.
+    InvalidItemId
+        When it is not legal; `LockInvalid` when the lock file is malformed.
     """
-    found = given or place_of(app, tier).read_lock().namespace or app.settings.namespace
-    if not found:
-        hint = "add --namespace NAME, or set it for all imports, as in namespace: acme in .ai/config.yaml"
-        raise UsageError("the items need a namespace, the first part of their ids", hint=hint)
-    return check_item_id(found)
+    setting = own = _namespace_setting(app.resolved)
+    if app.project_dir and setting[1] == str(app.project_dir / "config.yaml"):
+        own = _namespace_setting(config.resolve({"KIWI_HOME": str(app.user_dir)}))
+    found = (given, "--namespace") if given else own
+    if not found[0]:
+        locked = place_of(app, tier).read_lock().namespace
+        found = (locked, LOCK_NAME) if locked else setting
+    return (check_item_id(found[0]), found[1]) if found[0] else ("", "")
+
+
+def _namespace_setting(resolved: config.Resolved) -> tuple[str, str]:
+    return next((origin.value, origin.source) for origin in resolved.origins if origin.name == "namespace")
 
 
 class Importer:
-    """Plans and makes the import of files into a local tier."""
+    """Plans and makes the import of files into a local tier.
+
+    ``namespace_notice`` says which namespace ids were made with, and what sets it, where that was not an option.
+    """
 
     def __init__(self, app: Services, tier: str, options: ImportOptions) -> None:
         self._app, self._options, self._gate = app, options, app.gate
         self._tier, self._root = app.local(tier), app.root(tier)
-        self._namespace = namespace_of(app, tier, options.namespace)
+        self._namespace, self._namespace_source = namespace_of(app, tier, options.namespace)
+        self.namespace_notice = ""
         self._histories = sign.VersionHistories(app)
 
     @cached_property
@@ -110,7 +127,7 @@ class Importer:
         Raises
         ------
         UsageError
-            When a path does not exist, or there is nothing to import.
+            When a path does not exist, there is nothing to import, or an id has to be made without a namespace.
         """
         failed: dict[str, KiwiError] = {}
         same: dict[Any, list[ImportableFile]] = {}
@@ -122,6 +139,8 @@ class Importer:
                 rows.append(replace(_refusal(one, error), ref=None))  # nothing proves its id
                 continue
             same.setdefault(known.candidate.ref.key, []).append(known)
+        if not all(one.is_signed for group in same.values() for one in group):
+            self._require_namespace()
         rows += [ImportRow(path, "file", "refused", error=error) for path, error in failed.items()]
         for group in same.values():
             rows += [await self._row(group[0])] if len(group) == 1 else _collisions(group)
@@ -130,6 +149,13 @@ class Importer:
             raise UsageError(f"nothing to import in {', '.join(map(str, paths))}", hint=hint)
         return sorted(rows, key=lambda row: row.path)
 
+    def _require_namespace(self) -> None:
+        if not self._namespace:
+            hint = "add --namespace NAME, or set it for all imports, as in namespace: acme in .ai/config.yaml"
+            raise UsageError("the items need a namespace, the first part of their ids", hint=hint)
+        if not self._options.namespace:
+            self.namespace_notice = f"the namespace is {self._namespace}, from {self._namespace_source}"
+
     def _found(self, paths: Sequence[Path], failed: dict[str, KiwiError]) -> Iterator[ImportableFile]:
         """Yield the skills of the paths that are indexes of skills, and what is found at the others."""
         # Without "..", which after a link would lead to the folder above the link's target.
@@ -137,10 +163,11 @@ class Importer:
         failed.update({display_path(path): error for path, error in problems.items() if error})
         paths = [path for path, error in problems.items() if error is None]
         indexes = [path for path in paths if has_index(path)]
-        yield from find([path for path in paths if path not in indexes], self._root, self._namespace, failed)
+        namespace = self._namespace or _NO_NAMESPACE
+        yield from find([path for path in paths if path not in indexes], self._root, namespace, failed)
         for path in indexes:
             try:
-                yield from (of_index(*skill, self._namespace, f"{path}/{skill.name}") for skill in read_index(path))
+                yield from (of_index(*skill, namespace, f"{path}/{skill.name}") for skill in read_index(path))
             except Rejected as error:
                 failed[display_path(path)] = error
 

@@ -225,6 +225,16 @@ def test_the_namespace_is_that_of_the_flag_or_the_lock_file_or_the_setting(ready
     assert imported(ready, "docs", "--dry-run")["docs/one.md"]["ref"] == "knowledge:acme/one@1.0.0"
     write(ready, "kiwi.lock", 'version = 1\nnamespace = "locked"\n')
     assert imported(ready, "docs", "--dry-run")["docs/one.md"]["ref"] == "knowledge:locked/one@1.0.0"
+    assert "the namespace is locked, from kiwi.lock" in ready.run("import", "docs", "--dry-run").stderr
+    own = ready.home / ".ai/config.yaml"
+    own.write_text("namespace: mine\n")
+    shown = ready.run("import", "docs", "--dry-run")
+    assert "knowledge:mine/one@1.0.0" in shown.stdout
+    assert f"the namespace is mine, from {own}" in shown.stderr
+    ready.extra["KIWI_NAMESPACE"] = "variable"
+    assert imported(ready, "docs", "--dry-run")["docs/one.md"]["ref"] == "knowledge:variable/one@1.0.0"
+    del ready.extra["KIWI_NAMESPACE"]
+    own.unlink()
     named = imported(ready, "docs", "--dry-run", "--namespace", "flag/team")
     assert named["docs/one.md"]["ref"] == "knowledge:flag/team/one@1.0.0"
     write(ready, "kiwi.lock", "version = \n")
@@ -432,7 +442,7 @@ def test_an_index_of_skills_is_imported_with_the_signatures_of_trusted_authors(a
     signature = author.cwd / f".ai/skills/{line['item_id']}/SKILL.md.sig"
     before = signature.read_bytes()
     author.run("delete", line["item_id"], "--yes")
-    (row,) = imported(author, str(index), "--namespace", "acme").values()
+    (row,) = imported(author, str(index)).values()  # its id is signed, so it needs no namespace
     assert (row["state"], row["ref"]) == ("new", f"skill:{line['item_id']}@{line['version']}")
     assert signature.read_bytes() == before
     (row,) = imported(author, str(index), "--namespace", "acme").values()
