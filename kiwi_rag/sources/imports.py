@@ -74,8 +74,12 @@ def link_problem(path: Path) -> SourceUnreadable | None:
     the folder; only the last step can be a link of another working tree.
     """
     named, folder = Path(os.path.normpath(path.absolute())), Path.cwd()
-    real, root = named.resolve(), git_root(folder) or folder
-    if not named.is_relative_to(root):
+    try:
+        real = named.resolve()
+    except RuntimeError:  # before Python 3.13, of a loop of links
+        return SourceUnreadable(f"{display_path(path)} is a link that leads to itself", hint="remove it")
+    root = git_root(folder) or folder
+    if root.resolve() not in {step.resolve() for step in (named, *named.parents)}:
         root = git_root(named.parent.resolve()) or Path(real.anchor)
     if real.is_relative_to(root.resolve()):
         return None

@@ -39,7 +39,7 @@ _REWRITTEN = ("form.yaml", "metadata.", "structure.name")
 _NO_NAMESPACE = "none"
 """Stands in ids until it is known that an item without a signature needs one."""
 _MAX_NAMED = 5
-"""Files that a message names; an index may have a thousand skills with one id."""
+"""Files or signers that a message names; an index may have a thousand skills with one id."""
 _OF_SIGNATURES = ("signature.", "time.")
 _OF_SIGNERS = ("signature.unknown-signer", "signature.wrong-key")
 
@@ -196,13 +196,11 @@ class Importer:
 
     def _claimed_signers(self, candidate: ItemCandidate) -> str:
         """Return whose signatures a candidate says it has: names of trusted keys, ids of others."""
-        try:
-            key_ids = [key_id for key_id, _ in envelope_of(candidate).signatures]
-        except SignatureRefused:
-            key_ids = []
-        trusted = self._gate.trust.by_key
-        names = [trusted[one].principal if one in trusted else f"the key {one[:16]}…" for one in key_ids]
-        return ", ".join(names) or "nobody who is named"
+        names, trusted = list[str](), self._gate.trust.by_key
+        with suppress(SignatureRefused):
+            for key_id, _ in envelope_of(candidate).signatures[:_MAX_NAMED]:
+                names.append(trusted[key_id].principal if key_id in trusted else f"the key {key_id[:16]}…")
+        return ", ".join(names) or "an unnamed key"
 
     async def _row(self, found: ImportableFile) -> ImportRow:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -322,7 +323,7 @@ def test_a_skill_with_the_signature_of_another_kind_of_item_is_refused(vendored:
 
 def test_a_skill_with_a_signature_that_is_none_is_refused(vendored: Kiwi):
     (vendored.cwd / "vendored/SKILL.md.sig").write_bytes(b"")
-    assert refused_signature(vendored) == "signature.envelope named"
+    assert refused_signature(vendored) == "signature.envelope key"
 
 
 @pytest.mark.parametrize(("named", "link"), [("AGENTS.md", "AGENTS.md"), ("docs", "docs"), ("docs/diary.md", "docs")])
@@ -351,6 +352,11 @@ def test_links_within_the_working_tree_and_folders_outside_of_it_are_imported(re
     done = ready.at(ready.cwd / "sub").run("import", "CLAUDE.md", "../../linked/notes", "--namespace", "acme")
     assert len(done.stdout.splitlines()) == 2
     (ready.cwd / "docs").symlink_to(write(ready, "../private/more/two.md", "# Private\n").parent)
+    (ready.cwd.parent / "alias").symlink_to("project")
+    aliased = ready.run("import", str(ready.cwd.parent / "alias/docs/two.md"), "--namespace", "acme", expect=4)
+    assert "leads out of" in aliased.stderr
+    (ready.cwd / "loop.md").symlink_to("loop.md")
+    ready.run("import", "loop.md", "--namespace", "acme", expect=4 if sys.version_info < (3, 13) else 2)
     write(ready, "../private/one.md", "# Private\n")
     assert "one.md does not exist" in ready.run("import", "docs/../one.md", "--namespace", "acme", expect=2).stderr
     (ready.cwd.parent / "other/.git").mkdir()
@@ -447,6 +453,10 @@ def test_an_index_of_skills_is_imported_with_the_signatures_of_trusted_authors(a
     assert signature.read_bytes() == before
     (row,) = imported(author, str(index), "--namespace", "acme").values()
     assert row["state"] == "unchanged"
+    (key,) = author.json("trust", "list")
+    author.run("trust", "remove", key["key_id"])
+    (row,) = imported(author, str(index), expect=4).values()
+    assert [finding["code"] for finding in row["error"]["findings"]] == ["signature.unknown-signer"]
     (index / next(index.glob("*.tar.gz")).name).write_bytes(b"\x1f\x8b garbage")
     refused = author.run("import", str(index), "--namespace", "acme", "--json", expect=4)
     assert "index.digest" in refused.stdout + refused.stderr
