@@ -24,7 +24,7 @@ from kiwi_rag.usecases.import_items import Importer, ImportOptions, ImportRow
 @option("--author", default="", help="The author of items whose files name none.")
 @option("--tag", "tags", multiple=True, help="A tag of items whose files have none; can be repeated.")
 @option("--write", is_flag=True, help="Put metadata into the copies, not into their signatures only.")
-@option("--force", is_flag=True, help="Replace copies that were edited, and items of the same ids.")
+@option("--force", is_flag=True, help="Replace edited copies, items of the same ids, signatures that do not verify.")
 @option("--dry-run", is_flag=True, help="Show what would become of each file, and write nothing.")
 @TIER
 @KEY
