@@ -18,11 +18,13 @@ from kiwi_rag.usecases.import_items import Importer, ImportOptions, ImportRow
 
 @command("import", epilog="Example: kiwi import docs .cursor/rules AGENTS.md --namespace acme --dry-run")
 @PATHS
-@option("--namespace", default="", help="First part of the ids. Default: from kiwi.lock, else the setting namespace.")
+@option(
+    "--namespace", default="", help="First part of the ids. Default: your setting, kiwi.lock, the project's setting."
+)
 @option("--author", default="", help="The author of items whose files name none.")
 @option("--tag", "tags", multiple=True, help="A tag of items whose files have none; can be repeated.")
 @option("--write", is_flag=True, help="Put metadata into the copies, not into their signatures only.")
-@option("--force", is_flag=True, help="Replace copies that were edited, and items of the same ids.")
+@option("--force", is_flag=True, help="Replace edited copies, items of the same ids, signatures that do not verify.")
 @option("--dry-run", is_flag=True, help="Show what would become of each file, and write nothing.")
 @TIER
 @KEY
@@ -40,7 +42,7 @@ async def import_items(
     if not dry_run:
         rows = [row async for row in importer.store(rows, key, ask_passphrase)]
     session.print_data({"dry_run": dry_run, "files": [row.as_dict() for row in rows]}, _table(rows))
-    session.notify(importer.histories.registry_problem)
+    session.notify(importer.namespace_notice, importer.histories.registry_problem)
     done = [row for row in rows if row.error is None]
     if dry_run:
         session.notify("nothing was written")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kiwi_rag.errors import InvalidItemId, KiwiError, Rejected, UsageError
+from kiwi_rag.errors import InvalidItemId, KiwiError, Rejected, SourceUnreadable, UsageError
 from kiwi_rag.formats import imported
 from kiwi_rag.formats.source import LEFT_BEHIND, MAX_BYTES, ItemCandidate, SourceFile, display_path, read_item, strays
 from kiwi_rag.model import Finding, ItemType, check_item_id
@@ -25,11 +27,15 @@ MAX_TAGS, MAX_TAG_LENGTH = 20, 64
 
 @dataclass(frozen=True, slots=True)
 class ImportableFile:
-    """A file, or a skill's folder, that may become an item: what it is, its candidate, tags of other tools."""
+    """A file, or a skill's folder, that may become an item: what it is, its candidate, tags of other tools.
+
+    ``note`` says which signature the candidate loses, and why.
+    """
 
     kind: str
     candidate: ItemCandidate
     tags: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def content(self) -> str:
@@ -58,6 +64,26 @@ def find(paths: Sequence[Path], ai_dir: Path, namespace: str, failed: dict[str, 
                     yield found
             except KiwiError as error:
                 failed[display_path(base / name)] = error
+
+
+def link_problem(path: Path) -> SourceUnreadable | None:
+    """Return why a path that the user names is not followed: a link of the project leads out of it.
+
+    The project is the git working tree of the current folder, or that folder. Of a path outside of it the user names
+    the folder; only the last step can be a link of another working tree.
+    """
+    named, folder = Path(os.path.normpath(path.absolute())), Path.cwd()
+    try:
+        real = named.resolve()
+    except RuntimeError:  # before Python 3.13, of a loop of links
+        return SourceUnreadable(f"{display_path(path)} is a link that leads to itself", hint="remove it")
+    root = git_root(folder) or folder
+    if root.resolve() not in {step.resolve() for step in (named, *named.parents)}:
+        root = git_root(named.parent.resolve()) or Path(real.anchor)
+    if real.is_relative_to(root.resolve()):
+        return None
+    hint = f"to import what it leads to, name that: {shlex.quote(str(real))}"
+    return SourceUnreadable(f"{display_path(path)} leads out of {root} through a link", hint=hint)
 
 
 def _names(path: Path, ai_dir: Path, failed: dict[str, KiwiError]) -> Iterator[tuple[Path, str]]:

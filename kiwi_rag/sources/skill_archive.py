@@ -28,6 +28,8 @@ MAX_BYTES = 8 << 20
 """Bytes of an archive."""
 SIGNATURE = "SKILL.md.sig"
 _MAX_MEMBERS = 1_000
+_ZIP_ENTRY, _MAX_ZIP_ENTRIES = b"PK\x01\x02", 4 * _MAX_MEMBERS
+"""What each entry of a zip file's list begins with, and how many may be there, those of zip files within included."""
 _MAX_UNPACKED = 16 << 20
 _MAX_RATIO, _RATIO_FROM = 200, 1 << 20
 _DAMAGED = (
@@ -116,6 +118,8 @@ def _tar_members(data: bytes) -> Iterator[_Member]:
 
 
 def _zip_members(data: bytes, path: str) -> Iterator[_Member]:
+    if data.count(_ZIP_ENTRY) > _MAX_ZIP_ENTRIES:  # which takes no time, while ZipFile reads all of them at once
+        refuse(path, "archive.files", f"the archive has over {_MAX_ZIP_ENTRIES} entries", "split the skill")
     archive = zipfile.ZipFile(io.BytesIO(data))
     for info in archive.infolist():
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # which are unpacked in bounded parts

@@ -6,6 +6,7 @@ written and indexed. A copy that was edited is never replaced: the audit log say
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,14 +16,16 @@ from typing import Any
 
 import semver
 
+from kiwi_rag import config
 from kiwi_rag.errors import KiwiError, Rejected, SignatureRefused, UsageError
 from kiwi_rag.formats import imported
 from kiwi_rag.formats.bump import FIRST, add_metadata, add_version, next_version, with_version
 from kiwi_rag.formats.source import ItemCandidate, display_path, read_item
+from kiwi_rag.integrations.skill_folders import LOCK_NAME
 from kiwi_rag.model import Finding, Item, ItemRef, ItemType, check_item_id, content_digest, has_errors
 from kiwi_rag.services import Services
 from kiwi_rag.signing import statement
-from kiwi_rag.sources.imports import ImportableFile, find, of_index
+from kiwi_rag.sources.imports import ImportableFile, find, link_problem, of_index
 from kiwi_rag.usecases import item_files, sign
 from kiwi_rag.usecases.install import place_of
 from kiwi_rag.usecases.skill_index import has_index, read_index
@@ -33,6 +36,12 @@ _NOTES = (ItemType.KNOWLEDGE, ItemType.SKILL)
 """The types of which a statement may give the metadata."""
 _REWRITTEN = ("form.yaml", "metadata.", "structure.name")
 """Findings about the metadata of a note, which is then written again with what could be read of it."""
+_NO_NAMESPACE = "none"
+"""Stands in ids until it is known that an item without a signature needs one."""
+_MAX_NAMED = 5
+"""Files or signers that a message names; an index may have a thousand skills with one id."""
+_OF_SIGNATURES = ("signature.", "time.")
+_OF_SIGNERS = ("signature.unknown-signer", "signature.wrong-key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +77,42 @@ class ImportRow:
         return {**row, "error": self.error.as_dict()} if self.error else row
 
 
-def namespace_of(app: Services, tier: str, given: str = "") -> str:
-    """Return the first part of the ids of new items: `given`, or that of ``kiwi.lock``, or of the settings.
+def namespace_of(app: Services, tier: str, given: str = "") -> tuple[str, str]:
+    """Return the first part of the ids of new items, and what sets it; two empty texts where nothing does.
+
+    `given` goes first, then the user's own setting, then what comes with a repository: ``kiwi.lock``, and the setting
+    of the project.
 
     Raises
     ------
-    UsageError
-        When there is none, or it is not legal; `LockInvalid` when the lock file is malformed.
+    InvalidItemId
+        When it is not legal; `LockInvalid` when the lock file is malformed.
     """
-    found = given or place_of(app, tier).read_lock().namespace or app.settings.namespace
-    if not found:
-        hint = "add --namespace NAME, or set it for all imports, as in namespace: acme in .ai/config.yaml"
-        raise UsageError("the items need a namespace, the first part of their ids", hint=hint)
-    return check_item_id(found)
+    setting = own = _namespace_setting(app.resolved)
+    if app.project_dir and setting[1] == str(app.project_dir / "config.yaml"):
+        own = _namespace_setting(config.resolve({"KIWI_HOME": str(app.user_dir)}))
+    found = (given, "--namespace") if given else own
+    if not found[0]:
+        locked = place_of(app, tier).read_lock().namespace
+        found = (locked, LOCK_NAME) if locked else setting
+    return (check_item_id(found[0]), found[1]) if found[0] else ("", "")
+
+
+def _namespace_setting(resolved: config.Resolved) -> tuple[str, str]:
+    return next((origin.value, origin.source) for origin in resolved.origins if origin.name == "namespace")
 
 
 class Importer:
-    """Plans and makes the import of files into a local tier."""
+    """Plans and makes the import of files into a local tier.
+
+    ``namespace_notice`` says which namespace ids were made with, and what sets it, where that was not an option.
+    """
 
     def __init__(self, app: Services, tier: str, options: ImportOptions) -> None:
         self._app, self._options, self._gate = app, options, app.gate
         self._tier, self._root = app.local(tier), app.root(tier)
-        self._namespace = namespace_of(app, tier, options.namespace)
+        self._namespace, self._namespace_source = namespace_of(app, tier, options.namespace)
+        self.namespace_notice = ""
         self.histories = sign.VersionHistories(app)
 
     @cached_property
@@ -104,14 +127,21 @@ class Importer:
         Raises
         ------
         UsageError
-            When a path does not exist, or there is nothing to import.
+            When a path does not exist, there is nothing to import, or an id has to be made without a namespace.
         """
         failed: dict[str, KiwiError] = {}
         same: dict[Any, list[ImportableFile]] = {}
+        rows: list[ImportRow] = []
         for one in self._found(paths, failed):
-            known = self._with_signature(one)
+            try:
+                known = self._with_signature(one)
+            except Rejected as error:
+                rows.append(replace(_refusal(one, error), ref=None))  # nothing proves its id
+                continue
             same.setdefault(known.candidate.ref.key, []).append(known)
-        rows = [ImportRow(path, "file", "refused", error=error) for path, error in failed.items()]
+        if any(one.candidate.signature is None for group in same.values() for one in group):
+            self._require_namespace()
+        rows += [ImportRow(path, "file", "refused", error=error) for path, error in failed.items()]
         for group in same.values():
             rows += [await self._row(group[0])] if len(group) == 1 else _collisions(group)
         if not rows:
@@ -119,26 +149,58 @@ class Importer:
             raise UsageError(f"nothing to import in {', '.join(map(str, paths))}", hint=hint)
         return sorted(rows, key=lambda row: row.path)
 
+    def _require_namespace(self) -> None:
+        if not self._namespace:
+            hint = "add --namespace NAME, or set it for all imports, as in namespace: acme in .ai/config.yaml"
+            raise UsageError("the items need a namespace, the first part of their ids", hint=hint)
+        if not self._options.namespace:
+            self.namespace_notice = f"the namespace is {self._namespace}, from {self._namespace_source}"
+
     def _found(self, paths: Sequence[Path], failed: dict[str, KiwiError]) -> Iterator[ImportableFile]:
         """Yield the skills of the paths that are indexes of skills, and what is found at the others."""
+        # Without "..", which after a link would lead to the folder above the link's target.
+        problems = {path: link_problem(path) for path in (Path(os.path.normpath(path)) for path in paths)}
+        failed.update({display_path(path): error for path, error in problems.items() if error})
+        paths = [path for path, error in problems.items() if error is None]
         indexes = [path for path in paths if has_index(path)]
-        yield from find([path for path in paths if path not in indexes], self._root, self._namespace, failed)
+        namespace = self._namespace or _NO_NAMESPACE
+        yield from find([path for path in paths if path not in indexes], self._root, namespace, failed)
         for path in indexes:
             try:
-                yield from (of_index(*skill, self._namespace, f"{path}/{skill.name}") for skill in read_index(path))
+                yield from (of_index(*skill, namespace, f"{path}/{skill.name}") for skill in read_index(path))
             except Rejected as error:
                 failed[display_path(path)] = error
 
     def _with_signature(self, found: ImportableFile) -> ImportableFile:
-        """Return a skill under the id that it was signed as, if its signature verifies; else without a signature."""
-        candidate = found.candidate
-        with suppress(SignatureRefused):
+        """Return a signed skill under the id that it was signed as; others as they are.
+
+        Raises
+        ------
+        Rejected
+            When the signature does not verify; with ``force``, the skill is returned without it.
+        """
+        candidate = own = found.candidate
+        if candidate.signature is None:
+            return found
+        with suppress(SignatureRefused):  # of which the gate makes a finding
             named = statement.parse_item(envelope_of(candidate).payload)
-            own = replace(candidate, item_type=named.ref.item_type, item_id=named.ref.item_id)
-            own = replace(own, executables=named.executables)  # an archive may not have kept the modes
-            if sign.signed_statement(self._gate, self._tier, own, self._gate.inspect(own).item):
-                return replace(found, candidate=own)
-        return replace(found, candidate=replace(candidate, signature=None))
+            own = replace(candidate, item_id=named.ref.item_id, executables=named.executables)  # archives lose modes
+        _, signed, findings = self._gate.examine(own, self._tier.policy, {})
+        problems = [_signature_problem(one) for one in findings if one.is_error and one.code.startswith(_OF_SIGNATURES)]
+        if signed and not problems:
+            return replace(found, candidate=own)
+        if not self._options.force:
+            raise Rejected(candidate.path, problems)
+        note = f"replaces the signature of {self._claimed_signers(candidate)}: {problems[0].message}"
+        return replace(found, candidate=replace(candidate, signature=None), note=note)
+
+    def _claimed_signers(self, candidate: ItemCandidate) -> str:
+        """Return whose signatures a candidate says it has: names of trusted keys, ids of others."""
+        names, trusted = list[str](), self._gate.trust.by_key
+        with suppress(SignatureRefused):
+            for key_id, _ in envelope_of(candidate).signatures[:_MAX_NAMED]:
+                names.append(trusted[key_id].principal if key_id in trusted else f"the key {key_id[:16]}…")
+        return ", ".join(names) or "an unnamed key"
 
     async def _row(self, found: ImportableFile) -> ImportRow:
         try:
@@ -164,6 +226,7 @@ class Importer:
         kept = {name: known[name] for name in ("author", "tags") if name in known and not getattr(self._options, name)}
         changed, item, note = await self._next(found, values | kept, signed.ref.version if signed else None)
         state = "changed" if old else "new"
+        note = "; ".join(filter(None, (note, found.note)))
         return ImportRow(candidate.path, found.kind, state, item.ref, candidate=changed, item=item, note=note)
 
     def _is_replaceable(self, old: ItemCandidate) -> bool:
@@ -275,13 +338,22 @@ class Importer:
 
 def _collisions(group: Sequence[ImportableFile]) -> list[ImportRow]:
     """Return a refusal of each file of a group that would become one item."""
-    ref, names = group[0].candidate.ref, " and ".join(found.candidate.path for found in group)
-    error = UsageError(f"{names} would become {ref}", hint="rename one of them, or import them one by one")
+    ref, names = group[0].candidate.ref, [found.candidate.path for found in group]
+    shown = names if len(names) <= _MAX_NAMED else [*names[:_MAX_NAMED], f"{len(names) - _MAX_NAMED} more"]
+    error = UsageError(
+        f"{' and '.join(shown)} would become {ref}", hint="rename one of them, or import them one by one"
+    )
     return [_refusal(found, error) for found in group]
 
 
 def _refusal(found: ImportableFile, error: KiwiError) -> ImportRow:
     return ImportRow(found.candidate.path, found.kind, "refused", found.candidate.ref, error)
+
+
+def _signature_problem(finding: Finding) -> Finding:
+    """Return a finding about a signature with the way out for who imports the skill, and did not write it."""
+    advice = finding.hint if finding.code in _OF_SIGNERS else "get it from its author again"
+    return replace(finding, hint=f"{advice}; to sign it as it is with your key instead, add --force")
 
 
 def _with_content(candidate: ItemCandidate, content: str, given: tuple[tuple[str, Any], ...]) -> ItemCandidate:

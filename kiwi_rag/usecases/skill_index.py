@@ -30,7 +30,10 @@ FOLDER = ".well-known/agent-skills"
 INDEX = "index.json"
 _MAX_INDEX = 2 << 20
 _MAX_SKILLS = 1_000
+_MAX_REFUSED = 20
 _MAX_TOTAL = 200 << 20
+_Unpacked = dict[tuple[str, str, str], tuple[Mapping[str, bytes], tuple[str, ...]]]
+"""Path, type and digest of a file of an index → the files in it, and which of them may be executed."""
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
@@ -141,20 +144,23 @@ def read_index(folder: Path) -> list[IndexedSkill]:
     Raises
     ------
     Rejected
-        With a finding for each skill that cannot be accepted; then none is returned.
+        With a finding for each skill that cannot be accepted, the first 20 of them; then none is returned.
     SourceUnreadable
         When the index is missing or cannot be read.
     """
     below = f"{FOLDER}/" if os.path.lexists(folder / FOLDER / INDEX) else ""
     place = display_path(folder / below / INDEX)
     found, findings, total = dict[str, IndexedSkill](), list[Finding](), 0
+    unpacked: _Unpacked = {}
     for entry in _entries(_read(folder, f"{below}{INDEX}", _MAX_INDEX), place):
         try:
-            one = _read_entry(folder, below, entry, place)
+            one = _read_entry(folder, below, entry, place, unpacked)
             if one.name in found:
                 refuse(place, "index.name", f"two skills are named {one.name}", "remove one")
         except Rejected as error:
             findings += error.findings
+            if len(findings) >= _MAX_REFUSED:
+                break
             continue
         found[one.name] = one
         total += sum(map(len, one.files.values()))
@@ -189,8 +195,8 @@ def _entries(data: bytes, place: str) -> Sequence[Any]:
     return entries
 
 
-def _read_entry(folder: Path, below: str, entry: Any, place: str) -> IndexedSkill:
-    """Return the skill of an entry; raise `Rejected` if it cannot be accepted."""
+def _read_entry(folder: Path, below: str, entry: Any, place: str, unpacked: _Unpacked) -> IndexedSkill:
+    """Return the skill of an entry; raise `Rejected` if it cannot be accepted. A file is read once, for `unpacked`."""
     members = ("name", "type", "description", "url", "digest")
     if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in members):
         refuse(
@@ -203,6 +209,8 @@ def _read_entry(folder: Path, below: str, entry: Any, place: str) -> IndexedSkil
     if kind not in ("skill-md", "archive"):
         refuse(place, "index.type", f"{name} is of the type {kind[:40]!r}", "skill-md and archive are read")
     path = below + _path_of(url, name, place)
+    if known := unpacked.get((path, kind, digest)):
+        return IndexedSkill(name, *known)
     try:
         data = _read(folder, path, skill_archive.MAX_BYTES)
     except SourceUnreadable as error:
@@ -210,9 +218,9 @@ def _read_entry(folder: Path, below: str, entry: Any, place: str) -> IndexedSkil
     if digest != f"sha256:{sha256_hex(data)}":
         message = f"{path} does not have the digest that the index names for {name}"
         refuse(place, "index.digest", message, "download it again; somebody may have changed it")
-    if kind == "skill-md":
-        return IndexedSkill(name, {"SKILL.md": data}, ())
-    return IndexedSkill(name, *skill_archive.unpack(data, display_path(folder / path)))
+    made = ({"SKILL.md": data}, ()) if kind == "skill-md" else skill_archive.unpack(data, display_path(folder / path))
+    unpacked[path, kind, digest] = made
+    return IndexedSkill(name, *made)
 
 
 def _path_of(url: str, name: str, place: str) -> str:

@@ -9,45 +9,11 @@ import pytest
 from kiwi_rag.cli import install as install_command
 from tests import skills
 from tests.interfaces.conftest import Kiwi
-from tests.interfaces.test_import import SKILL, imported
 from tests.interfaces.test_install import add, author, owner  # noqa: F401
 
 ADA = "ada@acme.example"
 
 
-def _vendored(ready: Kiwi) -> Kiwi:
-    for name, text in SKILL.items():
-        ready.write(f"skills/acme/invoice-check/{name}", text)
-    ready.run("sign", ".ai", "--bump", "patch")
-    other = ready.at(ready.cwd.parent / "other")
-    other.run("init")
-    (ready.cwd / ".ai/skills/acme/invoice-check").rename(other.cwd / "vendored")
-    return other
-
-
-def test_import_says_when_it_replaces_a_signature_of_a_compromised_key(ready: Kiwi):
-    other = _vendored(ready)
-    other.run("keys", "new", "bob", "--principal", "bob@acme.example")
-    other.run("keys", "retire", "default", "--compromised")
-    row = imported(other, "vendored", "--namespace", "acme", "--key", "bob")["vendored/SKILL.md"]
-    assert row["state"] == "refused" or "signature" in row["note"]
-
-
-def test_import_says_when_it_signs_files_that_were_changed_after_somebody_signed_them(ready: Kiwi):
-    other = _vendored(ready)
-    (other.cwd / "vendored/references/limits.md").write_text("# Limits\n\nNone.\n")
-    row = imported(other, "vendored", "--namespace", "acme")["vendored/SKILL.md"]
-    assert row["state"] == "refused" or "signature" in row["note"]
-
-
-@pytest.mark.parametrize("link", ["AGENTS.md", "docs"])
-def test_import_follows_no_link_out_of_the_project(ready: Kiwi, link: str):
-    private = ready.home / "private"
-    private.mkdir()
-    (private / "diary.md").write_text("# Diary\n\nWhat nobody else may read.\n")
-    (ready.cwd / link).symlink_to(private / "diary.md" if link.endswith(".md") else private)
-    ready.run("import", link, "--namespace", "acme", expect=None)
-    assert not [p for p in (ready.cwd / ".ai").rglob("*.md") if "nobody else" in p.read_text()]
 
 
 @pytest.mark.parametrize("locked", ["edited", "missing"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,16 @@ def test_what_is_refused_is_listed_with_its_reason_and_leaves_nothing(ready: Kiw
     assert "secrets.found" in findings
 
 
+def test_of_many_files_with_one_id_some_are_named(ready: Kiwi):
+    for name in ("a b", "a  b", "a+b", "a,b", "a&b", "a;b", "a!b"):
+        write(ready, f"docs/{name}.md", "# One\n")
+    rows = imported(ready, "docs", "--namespace", "acme", expect=4).values()
+    assert len(rows) == 7
+    (message,) = {row["error"]["message"] for row in rows}
+    assert message.count(".md") == 5
+    assert message.endswith(" and 2 more would become knowledge:acme/a-b")
+
+
 def test_an_import_again_brings_what_changed_and_leaves_what_was_edited(ready: Kiwi):
     for name in ("same", "changed", "edited", "signed"):
         write(ready, f"docs/{name}.md", f"# {name}\n\nThe text about {name}.\n")
@@ -215,6 +226,16 @@ def test_the_namespace_is_that_of_the_flag_or_the_lock_file_or_the_setting(ready
     assert imported(ready, "docs", "--dry-run")["docs/one.md"]["ref"] == "knowledge:acme/one@1.0.0"
     write(ready, "kiwi.lock", 'version = 1\nnamespace = "locked"\n')
     assert imported(ready, "docs", "--dry-run")["docs/one.md"]["ref"] == "knowledge:locked/one@1.0.0"
+    assert "the namespace is locked, from kiwi.lock" in ready.run("import", "docs", "--dry-run").stderr
+    own = ready.home / ".ai/config.yaml"
+    own.write_text("namespace: mine\n")
+    shown = ready.run("import", "docs", "--dry-run")
+    assert "knowledge:mine/one@1.0.0" in shown.stdout
+    assert f"the namespace is mine, from {own}" in shown.stderr
+    ready.extra["KIWI_NAMESPACE"] = "variable"
+    assert imported(ready, "docs", "--dry-run")["docs/one.md"]["ref"] == "knowledge:variable/one@1.0.0"
+    del ready.extra["KIWI_NAMESPACE"]
+    own.unlink()
     named = imported(ready, "docs", "--dry-run", "--namespace", "flag/team")
     assert named["docs/one.md"]["ref"] == "knowledge:flag/team/one@1.0.0"
     write(ready, "kiwi.lock", "version = \n")
@@ -239,21 +260,108 @@ def test_git_ignored_files_and_what_is_no_item_are_left_out(ready: Kiwi):
     assert "does not exist" in ready.run("import", "nowhere", "--namespace", "acme", expect=2).stderr
 
 
-def test_a_skill_with_a_trusted_signature_keeps_it(ready: Kiwi):
+@pytest.fixture
+def vendored(ready: Kiwi) -> Kiwi:
+    """Another project, with a folder of a skill that is signed."""
     for name, text in SKILL.items():
         ready.write(f"skills/acme/invoice-check/{name}", text)
     ready.run("sign", ".ai", "--bump", "patch")
-    signature = (ready.cwd / ".ai/skills/acme/invoice-check/SKILL.md.sig").read_bytes()
     other = ready.at(ready.cwd.parent / "other")
     other.run("init")
     (ready.cwd / ".ai/skills/acme/invoice-check").rename(other.cwd / "vendored")
+    return other
+
+
+def test_a_skill_with_a_trusted_signature_keeps_it(vendored: Kiwi):
+    other, signature = vendored, (vendored.cwd / "vendored/SKILL.md.sig").read_bytes()
     (other.cwd / "vendored/.DS_Store").write_bytes(b"junk")
     row = imported(other, "vendored", "--namespace", "elsewhere")["vendored/SKILL.md"]
     assert (row["ref"], row["note"]) == ("skill:acme/invoice-check@1.0.0", "keeps its signature")
     assert (other.cwd / ".ai/skills/acme/invoice-check/SKILL.md.sig").read_bytes() == signature
-    (other.cwd / "vendored/references/limits.md").write_text("# Limits\n\nNone.\n")
-    row = imported(other, "vendored", "--namespace", "elsewhere")["vendored/SKILL.md"]
-    assert (row["ref"], row["note"]) == ("skill:elsewhere/invoice-check@1.0.0", "")
+
+
+def refused_signature(user: Kiwi, *arguments: str) -> str:
+    """Import the vendored skill, which is refused with nothing written, then with --force; return the code."""
+    command, before = ("vendored", "--namespace", "elsewhere", *arguments), tree(user)
+    row = imported(user, *command, expect=4)["vendored/SKILL.md"]
+    assert (row["state"], row["ref"], tree(user)) == ("refused", "", before)
+    finding = row["error"]["findings"][0]
+    assert "to sign it as it is with your key instead, add --force" in finding["hint"]
+    forced = imported(user, *command, "--force")["vendored/SKILL.md"]
+    assert forced["ref"] == "skill:elsewhere/invoice-check@1.0.0"
+    assert forced["note"].startswith("replaces the signature of ")
+    assert forced["note"].endswith(finding["message"])
+    user.run("verify")
+    return f"{finding['code']} {forced['note'].split(':')[0].rpartition(' ')[2]}"
+
+
+def test_a_skill_that_was_changed_after_it_was_signed_is_refused(vendored: Kiwi):
+    (vendored.cwd / "vendored/references/limits.md").write_text("# Limits\n\nNone.\n")
+    assert refused_signature(vendored) == "signature.content ada@acme.example"
+
+
+def test_a_skill_of_a_compromised_key_is_refused(vendored: Kiwi):
+    vendored.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    vendored.run("keys", "retire", "default", "--compromised")
+    assert refused_signature(vendored, "--key", "bob") == "signature.wrong-key ada@acme.example"
+
+
+def test_a_skill_of_an_unknown_signer_is_refused(vendored: Kiwi):
+    (key,) = vendored.json("trust", "list")
+    vendored.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    vendored.run("trust", "remove", key["key_id"])
+    shown = f"{key['key_id'][:16]}\u2026"
+    assert refused_signature(vendored, "--key", "bob") == f"signature.unknown-signer {shown}"
+
+
+def test_a_skill_with_the_signature_of_another_kind_of_item_is_refused(vendored: Kiwi):
+    vendored.write("knowledge/acme/slo.md", "# SLO\n\nText.\n")
+    vendored.run("add", ".ai/knowledge/acme/slo.md", "--bump", "patch")
+    shutil.copy(vendored.cwd / ".ai/knowledge/acme/slo.md.sig", vendored.cwd / "vendored/SKILL.md.sig")
+    assert refused_signature(vendored) == "signature.other-item ada@acme.example"
+
+
+def test_a_skill_with_a_signature_that_is_none_is_refused(vendored: Kiwi):
+    (vendored.cwd / "vendored/SKILL.md.sig").write_bytes(b"")
+    assert refused_signature(vendored) == "signature.envelope key"
+
+
+@pytest.mark.parametrize(("named", "link"), [("AGENTS.md", "AGENTS.md"), ("docs", "docs"), ("docs/diary.md", "docs")])
+@pytest.mark.parametrize("has_git", [True, False])
+def test_a_link_that_leads_out_of_the_project_is_refused(ready: Kiwi, named: str, link: str, has_git: bool):
+    private = ready.home / "private"
+    write(ready, str(private / "diary.md"), "# Diary\n\nWhat nobody else may read.\n")
+    for folder in (ready.cwd, private) if has_git else ():
+        (folder / ".git").mkdir()
+    (ready.cwd / link).symlink_to(private / "diary.md" if link.endswith(".md") else private)
+    refused = ready.run("import", named, "--namespace", "acme", expect=4).stderr
+    assert f"{named} leads out of {ready.cwd} through a link" in refused
+    assert ready.json("list") == []
+    outside = shlex.split(refused.strip().rpartition("name that: ")[2])
+    ready.run("import", *outside, "--namespace", "acme")
+    assert [row["item_id"] for row in ready.json("list")] == ["acme/diary"]
+
+
+def test_links_within_the_working_tree_and_folders_outside_of_it_are_imported(ready: Kiwi):
+    (ready.cwd / ".git").mkdir()
+    write(ready, "AGENTS.md", "# Agents\n\nRun make.\n")
+    (ready.cwd / "sub").mkdir()
+    (ready.cwd / "sub/CLAUDE.md").symlink_to("../AGENTS.md")
+    write(ready, "../other/notes/one.md", "# One\n\nText.\n")
+    (ready.cwd.parent / "linked").symlink_to("other")
+    done = ready.at(ready.cwd / "sub").run("import", "CLAUDE.md", "../../linked/notes", "--namespace", "acme")
+    assert len(done.stdout.splitlines()) == 2
+    (ready.cwd / "docs").symlink_to(write(ready, "../private/more/two.md", "# Private\n").parent)
+    (ready.cwd.parent / "alias").symlink_to("project")
+    aliased = ready.run("import", str(ready.cwd.parent / "alias/docs/two.md"), "--namespace", "acme", expect=4)
+    assert "leads out of" in aliased.stderr
+    (ready.cwd / "loop.md").symlink_to("loop.md")
+    ready.run("import", "loop.md", "--namespace", "acme", expect=4 if sys.version_info < (3, 13) else 2)
+    write(ready, "../private/one.md", "# Private\n")
+    assert "one.md does not exist" in ready.run("import", "docs/../one.md", "--namespace", "acme", expect=2).stderr
+    (ready.cwd.parent / "other/.git").mkdir()
+    (ready.cwd.parent / "other/out.md").symlink_to(ready.cwd / "AGENTS.md")
+    assert "leads out of" in ready.run("import", "../linked/out.md", "--namespace", "acme", expect=4).stderr
 
 
 def test_files_that_belong_to_no_item_are_named_with_a_command_that_imports_them(ready: Kiwi):
@@ -340,11 +448,15 @@ def test_an_index_of_skills_is_imported_with_the_signatures_of_trusted_authors(a
     signature = author.cwd / f".ai/skills/{line['item_id']}/SKILL.md.sig"
     before = signature.read_bytes()
     author.run("delete", line["item_id"], "--yes")
-    (row,) = imported(author, str(index), "--namespace", "acme").values()
+    (row,) = imported(author, str(index)).values()  # its id is signed, so it needs no namespace
     assert (row["state"], row["ref"]) == ("new", f"skill:{line['item_id']}@{line['version']}")
     assert signature.read_bytes() == before
     (row,) = imported(author, str(index), "--namespace", "acme").values()
     assert row["state"] == "unchanged"
+    (key,) = author.json("trust", "list")
+    author.run("trust", "remove", key["key_id"])
+    (row,) = imported(author, str(index), expect=4).values()
+    assert [finding["code"] for finding in row["error"]["findings"]] == ["signature.unknown-signer"]
     (index / next(index.glob("*.tar.gz")).name).write_bytes(b"\x1f\x8b garbage")
     refused = author.run("import", str(index), "--namespace", "acme", "--json", expect=4)
     assert "index.digest" in refused.stdout + refused.stderr

@@ -156,6 +156,12 @@ def test_a_bomb_of_nested_compression_is_one_too() -> None:
     assert code_of(gzip.compress(bytes(8 << 20), 1)) == "archive.bomb"
 
 
+def test_the_entries_of_a_zip_file_are_counted_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = zipped({**MAIN, **{f"{number}.md": None for number in range(4_000)}}, method=zipfile.ZIP_STORED)
+    monkeypatch.setattr(zipfile, "ZipFile", None)
+    assert code_of(data) == "archive.files"
+
+
 def test_a_zip_file_that_lies_about_a_size_is_refused() -> None:
     data = bytearray(zipped({**MAIN, "zeros.bin": bytes(3 << 20)}))
     size = (3 << 20).to_bytes(4, "little")

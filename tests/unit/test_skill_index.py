@@ -118,6 +118,21 @@ def test_every_skill_that_is_refused_is_named_and_none_is_returned(site: Path) -
     assert sorted(site.rglob("*")) == before
 
 
+def test_after_twenty_refused_skills_no_more_is_read(site: Path) -> None:
+    write(site, [{**ENTRY, "url": "no"}] * 1_000)
+    assert codes_of(site) == ["source.unreadable"] * 20
+
+
+def test_an_archive_that_many_skills_name_is_unpacked_once(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack, calls = skill_index.skill_archive.unpack, []
+    monkeypatch.setattr(skill_index.skill_archive, "unpack", lambda *given: calls.append(given) or unpack(*given))
+    write(site, [{**ENTRY, "name": f"a{number}"} for number in range(1_000)])
+    read = read_index(site)
+    assert len(read) == 1_000
+    assert read[-1] == ("a999", FILES, EXECUTABLES)
+    assert len(calls) == 1
+
+
 def test_links_are_not_followed(site: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(ARCHIVE)
