@@ -7,14 +7,14 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.install import SkillInstaller, place_of
+from kiwi_rag.usecases.install import PlannedSkill, SkillInstaller, place_of
 from kiwi_rag.validation import manager
 from tests import skills
 from tests.disks import small_disk
@@ -209,6 +209,48 @@ def test_another_signer_of_a_new_version_is_asked_about(owner: Kiwi):
     assert lock_of(owner)["skill"][0]["principal"] == "bob@acme.example"
 
 
+@pytest.mark.parametrize("locked", ["edited", "moved", "missing"])
+def test_the_lock_file_does_not_silence_the_question_about_another_signer(owner: Kiwi, locked: str):
+    owner.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(owner, "1.1.0", key=("--key", "bob"))
+    lock = owner.cwd / "kiwi.lock"
+    changes = {"edited": ("ada@acme.example", "bob@acme.example"), "moved": ("agents", "claude")}
+    lock.unlink() if locked == "missing" else lock.write_text(lock.read_text().replace(*changes[locked]))
+    (installed(owner) / "scripts/__pycache__").mkdir()  # this hinders no update
+    arguments = ("install", skills.ID) if locked == "missing" else ("update",)
+    said = refused(owner, *arguments, expect=2, code="usage")
+    assert "ada@acme.example signed the installed version, bob@acme.example this one" in said
+    owner.run(*way_out(said))
+    assert lock_of(owner)["skill"][0]["version"] == "1.1.0"
+
+
+def test_a_skill_that_a_key_signed_which_is_not_trusted_any_more_is_asked_about(owner: Kiwi):
+    owner.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(owner, "1.1.0", key=("--key", "bob"))
+    (owner.cwd / "kiwi.lock").unlink()
+    owner.run("trust", "remove", "ada@acme.example")
+    said = refused(owner, "install", skills.ID, "--force", expect=2, code="usage")
+    assert "a key that is not trusted signed the installed version, bob@acme.example this one" in said
+
+
+def test_a_frozen_install_is_confirmed_as_a_frozen_one(owner: Kiwi):
+    before = files(installed(owner))
+    owner.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(owner, "1.1.0", key=("--key", "bob"))
+    owner.run("update", "--yes")
+    lock = (owner.cwd / "kiwi.lock").read_bytes()
+    shutil.rmtree(installed(owner))
+    for name, (data, _) in before.items():
+        path = installed(owner) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (installed(owner) / "scripts/compare.sh").chmod(0o755)
+    said = refused(owner, "install", "--frozen", expect=2, code="usage")
+    assert way_out(said) == ("install", "--frozen", "--yes")
+    owner.run(*way_out(said))
+    assert (owner.cwd / "kiwi.lock").read_bytes() == lock
+
+
 def test_uninstall_removes_folders_and_entry(owner: Kiwi):
     (installed(owner) / "SKILL.md").write_text("edited")
     refused(owner, "uninstall", NAME, expect=2, code="skill-edited")
@@ -333,6 +375,90 @@ def test_a_link_within_the_project_is_followed_unless_it_leads_into_its_reposito
     shutil.rmtree(author.cwd / ".agents")
     (author.cwd / ".agents").symlink_to(".git")
     refused(author, "install", expect=1, code="unreadable")
+
+
+@pytest.mark.parametrize("target", ["../.ai/skills/acme", "../config/skills/acme", "../other/.AI/skills/acme"])
+def test_nothing_is_installed_or_removed_among_the_sources_of_skills(author: Kiwi, target: str):
+    if target.startswith("../config"):
+        (author.cwd / ".ai").rename(author.cwd / "config")
+        (author.cwd / ".ai").symlink_to("config")
+    elif target.startswith("../other"):
+        shutil.copytree(author.cwd / ".ai", author.cwd / "other/.AI")
+    (author.cwd / ".agents").mkdir()
+    (author.cwd / ".agents/skills").symlink_to(target)
+    assert (installed(author) / "SKILL.md").is_file()
+    refused(author, "install", skills.ID, expect=1, code="unreadable")
+    entry = {"statement": "0" * 64, "key_id": "1" * 64}
+    (author.cwd / "kiwi.lock").write_text(lock_text(entry))
+    refused(author, "uninstall", NAME, "--force", expect=1, code="unreadable")
+
+
+def test_nothing_is_installed_among_the_sources_of_the_user(author: Kiwi):
+    author.extra["KIWI_HOME"] = str(author.home / "own")
+    shutil.copytree(author.home / ".ai", author.home / "own")
+    shutil.copytree(author.cwd / ".ai/skills", author.home / "own/skills")
+    (author.home / ".agents").mkdir()
+    (author.home / ".agents/skills").symlink_to("../own/skills/acme")
+    refused(author, "install", skills.ID, "--to", "user", expect=1, code="unreadable")
+
+
+def test_a_link_that_appears_while_a_question_is_open_is_not_followed(
+    author: Kiwi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def link() -> None:
+        (author.cwd / ".agents").mkdir()
+        (author.cwd / ".agents/skills").symlink_to(outside)
+
+    said = _refused_after(author, link, monkeypatch)
+    assert "leads elsewhere through a symbolic link" in said
+    assert list(outside.iterdir()) == []
+    assert not (author.cwd / "kiwi.lock").exists()
+
+
+def test_a_file_that_appears_while_a_question_is_open_is_kept(author: Kiwi, monkeypatch: pytest.MonkeyPatch):
+    def write_own_skill() -> None:
+        installed(author).mkdir(parents=True)
+        (installed(author) / "SKILL.md").write_text("mine")
+
+    assert "was not installed by Kiwi" in _refused_after(author, write_own_skill, monkeypatch)
+    assert files(installed(author)).keys() == {"SKILL.md"}
+
+
+def test_what_another_process_installs_while_a_question_is_open_is_kept(author: Kiwi, monkeypatch: pytest.MonkeyPatch):
+    author.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(author, "1.1.0", key=("--key", "bob"))
+    author.run("install", skills.ID)
+    (author.cwd / "kiwi.lock").unlink()
+    aside = installed(author).rename(author.cwd / "aside")
+    add(author, "1.2.0", key=("--key", "default"))
+    said = _refused_after(author, lambda: aside.rename(installed(author)), monkeypatch)
+    assert f"another process changed {NAME} meanwhile" in said
+    assert b'version: "1.1.0"' in (installed(author) / "SKILL.md").read_bytes()
+
+
+def test_an_entry_that_another_process_locks_while_a_question_is_open_is_kept(
+    author: Kiwi, monkeypatch: pytest.MonkeyPatch
+):
+    text = lock_text({"id": f"other/{NAME}"})
+    said = _refused_after(author, lambda: (author.cwd / "kiwi.lock").write_text(text), monkeypatch)
+    assert f"another process changed {NAME} meanwhile" in said
+    assert (author.cwd / "kiwi.lock").read_text() == text
+
+
+def _refused_after(user: Kiwi, change: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `kiwi install` says that is refused because of a change between its plan and its writing."""
+    apply = SkillInstaller.apply
+
+    async def change_first(self: SkillInstaller, plans: Sequence[PlannedSkill]) -> None:
+        monkeypatch.undo()
+        change()
+        await apply(self, plans)
+
+    monkeypatch.setattr(SkillInstaller, "apply", change_first)
+    return user.run("install", skills.ID, expect=None).stderr
 
 
 def test_an_install_that_was_killed_before_the_lock_file_is_completed(owner: Kiwi):
