@@ -15,7 +15,7 @@ from typing import Any
 import semver
 
 from kiwi_rag import render
-from kiwi_rag.config import process_environment
+from kiwi_rag.config import process_environment, resolve
 from kiwi_rag.errors import KiwiError, NotFound, Refused, SignatureRefused, UsageError, Yanked
 from kiwi_rag.formats.source import SourceFile
 from kiwi_rag.integrations.ai_clients import client_folder
@@ -209,11 +209,18 @@ class SkillInstaller:
 
 
 def _address_of(lock: SkillLock, text: str) -> Address:
-    """Return the address of a skill, whose id may be a name that the lock file's namespace completes."""
+    """Return the address of a skill, whose id may be a name that the lock file completes.
+
+    The lock file comes with a repository, so it does not say so against the namespace that the user has set.
+    """
     address = parse_address(text)
     if address.item_type not in (None, ItemType.SKILL):
         raise UsageError(f"{text} is no skill, and only skills are installed", hint=f"kiwi get {text}")
-    return replace(address, item_type=ItemType.SKILL, item_id=lock.complete(address.item_id))
+    item_id, own = lock.complete(address.item_id), resolve(process_environment()).settings.namespace
+    if own and address.item_id != item_id != f"{own}/{address.item_id}":
+        message = f"{address.item_id} is {item_id} by {LOCK_NAME}, but your own namespace is {own}"
+        raise UsageError(message, hint=f"name the whole id: kiwi install {own}/{address.item_id}")
+    return replace(address, item_type=ItemType.SKILL, item_id=item_id)
 
 
 def _signers(app: Services, envelope: Envelope) -> Mapping[str, str]:

@@ -152,6 +152,24 @@ def test_the_namespace_of_the_lock_file_completes_a_name(author: Kiwi):
     assert author.json("install", f"skill:{skills.ID}")[0]["action"] == "unchanged"
 
 
+@pytest.mark.parametrize("lock", ["namespace", "entry"])
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_the_lock_file_of_a_clone_does_not_replace_the_namespace_of_the_user(author: Kiwi, lock: str, where: str):
+    add(author, item_id=f"other/{NAME}")
+    head = 'version = 1\nnamespace = "other"\n' if lock == "namespace" else lock_text({"id": f"other/{NAME}"})
+    (author.cwd / "kiwi.lock").write_text(head)
+    author.write("config.yaml", "namespace: other\n")
+    if where == "variable":
+        author.extra["KIWI_NAMESPACE"] = "acme"
+    else:
+        (author.home / ".ai/config.yaml").write_text("namespace: acme\n")
+    said = refused(author, "install", NAME, expect=2, code="usage")
+    assert "pdf-forms is other/pdf-forms by kiwi.lock, but your own namespace is acme" in said
+    if lock == "namespace":
+        author.run(*way_out(said))
+        assert [one["id"] for one in lock_of(author)["skill"]] == [skills.ID]
+
+
 def test_a_skill_is_installed_for_the_user(author: Kiwi):
     author.run("install", skills.ID, "--to", "user", "--client", "claude")
     assert (author.home / ".claude/skills" / NAME / "SKILL.md").is_file()
