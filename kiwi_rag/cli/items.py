@@ -371,7 +371,8 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     """Verify indexed items and installed skills again, and compare them with their files and between tiers.
 
     Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
-    missing, or two tiers have the same version with different content.
+    missing, agents find a skill that kiwi.lock does not list, or two tiers have the same version with different
+    content.
     """
     from kiwi_rag.usecases.install import verify_installed
 
@@ -386,7 +387,13 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     )
     session.print_data([verdict.as_dict() for verdict in verdicts], map(render.safe, lines))
     states = [one.state for one in verdicts]
-    named = ("verified", "changed", "yanked", "refused", *(name for name in ("conflict", "missing") if name in states))
+    named = (
+        "verified",
+        "changed",
+        "yanked",
+        "refused",
+        *(name for name in ("conflict", "missing", "unlisted") if name in states),
+    )
     session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
     return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 

@@ -6,6 +6,7 @@ it is parsed strictly, names of folders are made of checked ids, and what it nam
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Container, Mapping, Sequence
@@ -164,10 +165,9 @@ class SkillPlace:
             When it is a link, or a folder above it is a link out of the project, into its repository's data, or to
             items, among which may be the skill's own source.
         """
-        own = self.own_folders.get(client)
-        folder = (own / "skills" if own else self.base / FOLDERS[client]) / name
+        folder = self._skills_of(client) / name
         try:
-            real, base = folder.parent.resolve(), (own or self.base).resolve()
+            real, base = folder.parent.resolve(), self.own_folders.get(client, self.base).resolve()
         except RuntimeError as error:  # before Python 3.13, a loop of links
             raise SourceUnreadable(f"{folder.parent} is a loop of symbolic links", hint="remove the link") from error
         steps = {step.casefold() for step in real.relative_to(base).parts} if real.is_relative_to(base) else {".."}
@@ -175,6 +175,24 @@ class SkillPlace:
         if steps & {"..", ".git", ".ai"} or is_source or folder.is_symlink():
             raise SourceUnreadable(f"{folder} leads elsewhere through a symbolic link", hint="remove the link")
         return real / name
+
+    def shown(self, client: str) -> str:
+        """Return the folder of a client's skills as messages name it."""
+        return f"{'~/' * (self.tier == 'user')}{FOLDERS[client]}"
+
+    def _skills_of(self, client: str) -> Path:
+        own = self.own_folders.get(client)
+        return own / "skills" if own else self.base / FOLDERS[client]
+
+    def unlisted(self, lock: SkillLock) -> Mapping[str, tuple[str, str]]:
+        """Return the skills that clients find and the lock file does not list: real path → client and folder's name.
+
+        Links are followed, as clients follow them.
+        """
+        listed = [self._skills_of(client) / one.name for one in lock.skills for client in one.clients]
+        mains = [(client, main) for client in FOLDERS for main in sorted(self._skills_of(client).glob("*/SKILL.md"))]
+        found = {os.path.realpath(main.parent): (client, main.parent.name) for client, main in reversed(mains)}
+        return {real: found[real] for real in sorted(found.keys() - set(map(os.path.realpath, listed)))}
 
     def read(self, folder: Path, item_id: str, *, without: Container[str] = ()) -> ItemCandidate | Finding:
         """Read an installed skill and its signature, or return why it cannot be read; nothing is verified."""

@@ -7,6 +7,7 @@ then are folders written, one after another, each with its entry in ``kiwi.lock`
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +17,17 @@ import semver
 
 from kiwi_rag import render
 from kiwi_rag.config import process_environment, resolve
-from kiwi_rag.errors import KiwiError, NotFound, Refused, SignatureRefused, UsageError, Yanked
-from kiwi_rag.formats.source import SourceFile
+from kiwi_rag.errors import (
+    KiwiError,
+    NotFound,
+    Refused,
+    SignatureRefused,
+    SourceUnreadable,
+    Unsigned,
+    UsageError,
+    Yanked,
+)
+from kiwi_rag.formats.source import SourceFile, display_path
 from kiwi_rag.integrations.ai_clients import client_folder
 from kiwi_rag.integrations.skill_folders import FOLDERS, LOCK_NAME, LockedSkill, SkillLock, SkillPlace, write_skill
 from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType
@@ -330,20 +340,24 @@ def _version(found: FoundItem) -> semver.Version:
 
 
 async def verify_installed(app: Services, wanted: Sequence[Address], source: str) -> list[Verdict]:
-    """Verify installed skills again, all or those at `wanted`: their signature, their files, and the lock file."""
+    """Verify installed skills again, all or those at `wanted`: their signature, their files, and the lock file.
+
+    Skills that the lock file does not list, and agents find nevertheless, are among the verdicts.
+    """
     keys = {ref.key for address in wanted for ref in address.refs()}
     verdicts = []
     for place in [place_of(app, tier) for tier in app.source_names(source) if tier != "registry"]:
-        for locked in place.read_lock().skills:
-            if not wanted or locked.ref.key in keys:
-                verdicts += await asyncio.to_thread(_verdicts, app, place, locked)
-    return verdicts
+        lock = place.read_lock()
+        for locked in lock.skills:
+            verdicts += await asyncio.to_thread(_verdicts, app, place, locked)
+        for client, name in place.unlisted(lock).values():
+            verdicts.append(await asyncio.to_thread(_judge_unlisted, app, place, client, name))
+    return [one for one in verdicts if not wanted or one.ref.key in keys]
 
 
 def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> list[Verdict]:
     verdicts = []
     for client in locked.clients:
-        where = f"{'~/' * (place.tier == 'user')}{FOLDERS[client]}"
         try:
             signer, state, reason = _judge(app, place, locked, client)
             if state in ("changed", "missing"):
@@ -352,7 +366,7 @@ def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> list[Ver
             signer, state, reason = "", "refused", f"{error.code}: {error.message}"
         except KiwiError as error:
             signer, state, reason = "", "changed", f"{error.message}; {error.hint}"
-        verdicts.append(Verdict(where, locked.ref, state, signer, reason and f"  {reason}"))
+        verdicts.append(Verdict(place.shown(client), locked.ref, state, signer, reason and f"  {reason}"))
     return verdicts
 
 
@@ -375,3 +389,25 @@ def _judge(app: Services, place: SkillPlace, locked: LockedSkill, client: str) -
     if app.yanked([locked.statement]):
         return principal, "yanked", f"kiwi show {locked.ref}@registry says why"
     return principal, "verified", ""
+
+
+def _judge_unlisted(app: Services, place: SkillPlace, client: str, name: str) -> Verdict:
+    """Return the verdict on a skill that the lock file does not list, by the signature in its folder."""
+    ref, signer, state, way_out = ItemRef(ItemType.SKILL, name), "", "unlisted", "remove its folder"
+    try:
+        folder = place.folder(client, name)
+        found = place.read(folder, name)
+        if isinstance(found, Finding):
+            raise SourceUnreadable(found.message)
+        verified = verify(envelope_of(found), app.trust)
+        ref, signer = verified.statement.ref, verified.signer.principal
+        way_out = f"to list it: kiwi install {ref.item_id} --client {client}{place.option}"
+        if ref.item_id.rpartition("/")[2] != name or edited_files(found, verified.statement):
+            state, way_out = "changed", f"its files are not what {signer} signed; remove its folder"
+    except Unsigned:
+        path, tier = shlex.quote(display_path(folder)), " --tier user" * (place.tier == "user")
+        way_out = f"nobody signed it; remove its folder, or make it an item: kiwi import {path}{tier}"
+    except KiwiError as error:
+        state = "refused" if isinstance(error, Refused) else state
+        way_out = f"{error.message}; remove its folder"
+    return Verdict(place.shown(client), ref, state, signer, f"  {LOCK_NAME} does not list it; {way_out}")

@@ -347,6 +347,82 @@ def test_a_missing_folder_is_said_and_put_back(owner: Kiwi):
     owner.run("verify", skills.ID)
 
 
+def own_skill(user: Kiwi, folder: str) -> Path:
+    """A skill that somebody put there without Kiwi."""
+    path = user.cwd / folder
+    path.mkdir(parents=True)
+    (path / "SKILL.md").write_bytes(SMALL["SKILL.md"].replace(b"name: pdf-forms", f"name: {path.name}".encode()))
+    return path
+
+
+def unlisted(user: Kiwi, expect: int = 3) -> list[tuple[str, str, str, str]]:
+    """Folder, item, state and signer of what `kiwi verify` finds beside the project's items."""
+    rows = [row for row in user.json("verify", expect=expect) if row["tier"] != "project"]
+    return [(row["tier"], row["ref"], row["state"], row["signer"]) for row in rows]
+
+
+def test_a_skill_that_nobody_installed_is_named_until_it_is_installed(author: Kiwi):
+    own_skill(author, ".claude/skills/tidy")
+    assert unlisted(author) == [(".claude/skills", "skill:tidy", "unlisted", "")]
+    done = author.run("verify", "tidy", expect=3)
+    assert "kiwi.lock does not list it; nobody signed it" in done.stdout
+    assert "1 unlisted" in done.stderr
+    author.extra["KIWI_NAMESPACE"] = "acme"
+    author.run(*way_out(done.stdout))
+    author.run("install", "acme/tidy", "--client", "claude", "--force")
+    author.run("verify")
+
+
+def test_an_installed_skill_that_the_lock_file_lost_is_listed_again(owner: Kiwi):
+    owner.run("install", skills.ID, "--client", "claude")
+    before = lock_of(owner)
+    (owner.cwd / "kiwi.lock").unlink()
+    rows = owner.json("verify", skills.ID, expect=3)[1:]
+    assert [(row["ref"], row["state"], row["signer"]) for row in rows] == [
+        (f"skill:{skills.ID}@1.0.0", "unlisted", "ada@acme.example")
+    ] * 2
+    for row in rows:
+        owner.run(*way_out(row["reason"]))
+    assert lock_of(owner) == before
+    owner.run("verify")
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "expect"),
+    [
+        (edit, "changed", 3), (break_signature, "refused", 4), (add_link, "unlisted", 3),
+        (lambda folder: folder.rename(folder.with_name("other")), "changed", 3),
+    ],
+)  # fmt: skip
+def test_a_skill_that_the_lock_file_does_not_list_is_verified(owner: Kiwi, change, state: str, expect: int):
+    (owner.cwd / "kiwi.lock").unlink()
+    change(installed(owner))
+    assert [row[2] for row in unlisted(owner, expect)] == [state]
+
+
+def test_a_link_to_a_skill_is_named_once_and_a_link_between_clients_is_none(owner: Kiwi):
+    (owner.cwd / ".claude").symlink_to(".agents")
+    owner.run("verify")
+    elsewhere = own_skill(owner, "elsewhere")
+    (owner.cwd / ".agents/skills/$(id) x").symlink_to(elsewhere)
+    assert unlisted(owner)[1:] == [(".agents/skills", "skill:$(id) x", "unlisted", "")]
+    (owner.cwd / ".agents/skills/$(id) x").unlink()
+    own_skill(owner, ".agents/skills/$(id) x")
+    assert "kiwi import '.agents/skills/$(id) x'" in owner.run("verify", expect=3).stdout
+
+
+def test_a_skill_in_the_home_folder_that_nobody_installed_is_named(author: Kiwi):
+    user = author.at(author.home)
+    own_skill(user, ".claude/skills/tidy")
+    (row,) = [row for row in author.json("verify", expect=3) if row["state"] == "unlisted"]
+    assert row["tier"] == "~/.claude/skills"
+    author.extra["KIWI_NAMESPACE"] = "acme"
+    author.run(*way_out(row["reason"]))
+    author.run("install", "acme/tidy", "--client", "claude", "--to", "user", "--force")
+    author.run("verify")
+    author.run("verify", "--source", "project")
+
+
 def test_a_folder_that_kiwi_did_not_install_is_replaced_with_force_alone(author: Kiwi):
     installed(author).mkdir(parents=True)
     (installed(author) / "SKILL.md").write_text("mine")
