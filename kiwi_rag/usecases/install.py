@@ -36,6 +36,7 @@ from kiwi_rag.search.verify import Address, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import verify
+from kiwi_rag.storage.atomic import remove_leftovers
 from kiwi_rag.usecases import items
 from kiwi_rag.usecases.items import FoundItem, Verdict
 from kiwi_rag.usecases.sign import check_names, remove_files
@@ -178,6 +179,7 @@ class SkillInstaller:
             for plan in plans:
                 stored = plan.found.stored
                 for folder in (folders := self._to_write(plan.found, plan.after)):
+                    remove_leftovers(folder)
                     write_skill(folder, stored.envelope, stored.files)
                 if folders:
                     self._record("installed", plan.after, folders)
@@ -205,6 +207,7 @@ class SkillInstaller:
                     self._check(folder, one.id)
             for one in removed:
                 for folder in folders[one.id]:
+                    remove_leftovers(folder)
                     remove_files(SourceFile(folder / one.ref.main_file, ItemType.SKILL, one.name))
                 self._record("uninstalled", one, folders[one.id])
                 lock = lock.without(one)

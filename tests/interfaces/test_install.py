@@ -566,6 +566,20 @@ def test_an_install_that_was_killed_before_the_lock_file_is_completed(owner: Kiw
     owner.run("verify")
 
 
+def test_what_a_killed_command_left_is_removed_by_the_next_one(owner: Kiwi):
+    shown = installed(owner).parent
+    kept = {shown / ".other.abcdefgh", shown / f".{NAME}.abcdefgh", shown / f".{NAME}.link0123"}
+    (shown / ".other.abcdefgh/new").mkdir(parents=True)
+    (shown / f".{NAME}.abcdefgh/mine").mkdir(parents=True)
+    (shown / f".{NAME}.link0123").symlink_to(".other.abcdefgh")
+    for arguments in (("install", "--force"), ("uninstall", NAME, "--force")):
+        (installed(owner) / "SKILL.md").write_text("edited")
+        for name in ("new", "old"):
+            shutil.copytree(installed(owner), shown / f".{NAME}.{name}0_ab3" / name)
+        owner.run(*arguments)
+        assert {*shown.iterdir()} - {installed(owner)} == kept
+
+
 def test_a_full_disk_leaves_the_skill_as_it_was(owner: Kiwi):
     kept = files(installed(owner))
     shutil.rmtree(owner.cwd / ".agents")
