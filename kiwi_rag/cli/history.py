@@ -65,7 +65,7 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     """Verify indexed items and installed skills again, and compare them with their files and between tiers.
 
     Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
-    missing, or two tiers have the same version with different content.
+    missing, agents find a skill that kiwi.lock does not list, or two tiers have the same version with different content.
     """
     wanted, source = [parse_address(ref) for ref in refs], source or "local"
     session.notify(await fetch_revocations(app))
@@ -78,7 +78,8 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     )
     session.print_data([verdict.as_dict() for verdict in verdicts], map(render.safe, lines))
     states = [one.state for one in verdicts]
-    named = ("verified", "changed", "yanked", "refused", *(name for name in ("conflict", "missing") if name in states))
+    rare = (name for name in ("conflict", "missing", "unlisted") if name in states)
+    named = ("verified", "changed", "yanked", "refused", *rare)
     session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
     return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
 

@@ -40,7 +40,8 @@ async def install(
     session.notify(await fetch_revocations(app))
     installer = _installer(app, target, force=force)
     plans = await installer.plan_install(refs, clients, frozen=frozen)
-    await _apply(session, installer, plans, ["install", *refs, *(f"--client {name}" for name in clients)], yes=yes)
+    words = ["install", *refs, *(f"--client {name}" for name in clients), *["--frozen"] * frozen]
+    await _apply(session, installer, plans, words, yes=yes)
 
 
 @command(epilog="Example: kiwi update, or kiwi update cache-report")

@@ -6,9 +6,11 @@ it is parsed strictly, names of folders are made of checked ids, and what it nam
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ from typing import Any
 import semver
 
 from kiwi_rag.errors import ConfigError, KiwiError, NotFound, SignatureRefused, SourceUnreadable, UsageError
+from kiwi_rag.formats import source
 from kiwi_rag.formats.source import CACHE, ItemCandidate, SourceFile, display_path, read_item, signature_path
 from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType, check_item_id, fold_item_id
 from kiwi_rag.search.state import edited_files
 from kiwi_rag.signing import statement
 from kiwi_rag.signing.trust import check_principal
 from kiwi_rag.storage.atomic import disk_errors, replace_folder, write_user_files
-from kiwi_rag.storage.safe_open import read_regular, unreadable
+from kiwi_rag.storage.safe_open import read_below, read_regular, unreadable
 from kiwi_rag.validation.signature import envelope_of
 
 LOCK_NAME = "kiwi.lock"
@@ -105,13 +108,15 @@ class SkillLock:
 class SkillPlace:
     """A project or a home folder into which skills are installed, and its lock file; ``tier`` is project or user.
 
-    ``own_folders`` are those of clients whose folder for the user's own files an environment variable names.
+    ``own_folders`` are those of clients whose folder for the user's own files an environment variable names;
+    ``sources`` is the folder of the tier's own skills.
     """
 
     tier: str
     base: Path
     lock_path: Path
     own_folders: Mapping[str, Path] = field(default_factory=dict)
+    sources: Path | None = None
 
     @property
     def option(self) -> str:
@@ -157,22 +162,51 @@ class SkillPlace:
         Raises
         ------
         SourceUnreadable
-            When it is a link, or a folder above it is a link out of the project or into its repository's data.
+            When it is a link, or a folder above it is a link out of the project, into its repository's data, or to
+            items, among which may be the skill's own source.
         """
-        own = self.own_folders.get(client)
-        folder = (own / "skills" if own else self.base / FOLDERS[client]) / name
+        folder = self._skills_of(client) / name
         try:
-            real, base = folder.parent.resolve(), (own or self.base).resolve()
+            real, base = folder.parent.resolve(), self.own_folders.get(client, self.base).resolve()
         except RuntimeError as error:  # before Python 3.13, a loop of links
             raise SourceUnreadable(f"{folder.parent} is a loop of symbolic links", hint="remove the link") from error
-        if folder.is_symlink() or not real.is_relative_to(base) or ".git" in real.relative_to(base).parts:
+        steps = {step.casefold() for step in real.relative_to(base).parts} if real.is_relative_to(base) else {".."}
+        is_source = self.sources is not None and real.is_relative_to(self.sources.resolve())
+        if steps & {"..", ".git", ".ai"} or is_source or folder.is_symlink():
             raise SourceUnreadable(f"{folder} leads elsewhere through a symbolic link", hint="remove the link")
         return real / name
 
+    def shown(self, client: str) -> str:
+        """Return the folder of a client's skills as messages name it."""
+        return f"{'~/' * (self.tier == 'user')}{FOLDERS[client]}"
+
+    def _skills_of(self, client: str) -> Path:
+        own = self.own_folders.get(client)
+        return own / "skills" if own else self.base / FOLDERS[client]
+
+    def unlisted(self, lock: SkillLock) -> Mapping[str, tuple[str, str]]:
+        """Return the skills that clients find and the lock file does not list: real path → client and folder's name.
+
+        Links are followed, as clients follow them.
+        """
+        listed = [self._skills_of(client) / one.name for one in lock.skills for client in one.clients]
+        mains = [(client, main) for client in FOLDERS for main in sorted(self._skills_of(client).glob("*/SKILL.md"))]
+        found = {os.path.realpath(main.parent): (client, main.parent.name) for client, main in reversed(mains)}
+        return {real: found[real] for real in sorted(found.keys() - set(map(os.path.realpath, listed)))}
+
     def read(self, folder: Path, item_id: str, *, without: Container[str] = ()) -> ItemCandidate | Finding:
         """Read an installed skill and its signature, or return why it cannot be read; nothing is verified."""
-        source = SourceFile(folder / "SKILL.md", ItemType.SKILL, item_id)
-        return read_item(source, folder.parent, without=without)
+        return read_item(SourceFile(folder / "SKILL.md", ItemType.SKILL, item_id), folder.parent, without=without)
+
+    def envelopes(self, name: str) -> Sequence[Envelope]:
+        """Return the envelopes in the clients' folders of a skill, unverified, even where its files were edited."""
+        found = []
+        for client in FOLDERS:
+            with suppress(OSError, SourceUnreadable, SignatureRefused):  # whoever writes there meets the reason
+                path = f"{name}/{signature_path(Path('SKILL.md'))}"
+                data, _ = read_below(self.folder(client, name).parent, path, source.MAX_SIGNATURE_BYTES)
+                found.append(statement.read_signature_file(data))
+        return found
 
     def check(self, folder: Path, item_id: str) -> Envelope | None:
         """Return the envelope in the folder of a skill if exactly its files are there.

@@ -14,6 +14,7 @@ import ctypes
 import errno
 import json
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -178,6 +179,18 @@ def remove_folder(path: Path) -> None:
         with _temporary_folder(path) as temporary:
             path.rename(Path(temporary, "old"))
             _sync_folder(path.parent)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what `replace_folder` and `remove_folder` left beside a folder when their process was killed.
+
+    The caller holds a lock that everybody holds who replaces or removes this folder.
+    """
+    for folder in path.parent.glob(".*.????????"):
+        with suppress(OSError):  # it is a file, or may not be read or removed
+            is_temporary = folder.name[:-9] == f".{path.name}" and not folder.is_symlink()
+            if is_temporary and {inner.name for inner in folder.iterdir()} <= {"new", "old"}:
+                shutil.rmtree(folder)
 
 
 def _temporary_folder(path: Path) -> tempfile.TemporaryDirectory[str]:

@@ -7,7 +7,8 @@ then are folders written, one after another, each with its entry in ``kiwi.lock`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,18 @@ from typing import Any
 import semver
 
 from kiwi_rag import render
-from kiwi_rag.config import process_environment
-from kiwi_rag.errors import KiwiError, NotFound, Refused, UsageError, Yanked
-from kiwi_rag.formats.source import SourceFile
+from kiwi_rag.config import process_environment, resolve
+from kiwi_rag.errors import (
+    KiwiError,
+    NotFound,
+    Refused,
+    SignatureRefused,
+    SourceUnreadable,
+    Unsigned,
+    UsageError,
+    Yanked,
+)
+from kiwi_rag.formats.source import SourceFile, display_path
 from kiwi_rag.integrations.ai_clients import client_folder
 from kiwi_rag.integrations.skill_folders import FOLDERS, LOCK_NAME, LockedSkill, SkillLock, SkillPlace, write_skill
 from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType
@@ -26,6 +36,7 @@ from kiwi_rag.search.verify import Address, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import digest_of
 from kiwi_rag.signing.trust import verify
+from kiwi_rag.storage.atomic import remove_leftovers
 from kiwi_rag.usecases import items
 from kiwi_rag.usecases.item_files import check_names, remove_files
 from kiwi_rag.usecases.items import FoundItem, Verdict
@@ -40,12 +51,16 @@ class LockDiffers(Refused, code="lock-differs"):
 
 @dataclass(frozen=True, slots=True)
 class PlannedSkill:
-    """A skill that passed all checks, its lock entries before and after, and the folders that are to be written."""
+    """A skill that passed all checks, its lock entries before and after, and the folders that are to be written.
+
+    ``other_signer`` is who signed the installed version, if that is another principal than who signed this one.
+    """
 
     found: FoundItem
     before: LockedSkill | None
     after: LockedSkill
     folders: Sequence[Path]
+    other_signer: str = ""
 
     @property
     def action(self) -> str:
@@ -53,13 +68,6 @@ class PlannedSkill:
         if self.before and self.before.version != self.after.version:
             return "updated"
         return "installed" if self.folders or self.before != self.after else "unchanged"
-
-    @property
-    def other_signer(self) -> str:
-        """Whose signature was locked, if another principal signed what is to be installed."""
-        before, signer = self.before, self.found.signer
-        is_other = before and signer.key_id != before.key_id and signer.principal != before.principal
-        return before.principal if before and is_other else ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it JSON-ready."""
@@ -72,9 +80,9 @@ def place_of(app: Services, tier: str) -> SkillPlace:
     """Return where skills are installed for the project or the user."""
     if tier == "user":
         own = {"claude": client_folder("claude", process_environment())}
-        return SkillPlace(tier, Path.home(), app.user_dir / LOCK_NAME, own)
+        return SkillPlace(tier, Path.home(), app.user_dir / LOCK_NAME, own, app.user_dir / ItemType.SKILL.folder)
     base = app.root(tier).parent
-    return SkillPlace(tier, base, base / LOCK_NAME)
+    return SkillPlace(tier, base, base / LOCK_NAME, sources=app.root(tier) / ItemType.SKILL.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +144,23 @@ class SkillInstaller:
         check_names(signed.ref, signed.digests)
         candidate = candidate_of(found.stored.envelope, found.stored.files)
         await asyncio.to_thread(self.app.gate.check, candidate, tier.policy, {}, tier.audit)
-        folders = [self.place.folder(client, after.name) for client in after.clients]
-        to_write = [folder for folder in folders if self._check(folder, after.id) != found.stored.envelope]
-        return PlannedSkill(found, before, after, to_write)
+        return PlannedSkill(found, before, after, self._to_write(found, after), self._other_signer(found, before))
+
+    def _to_write(self, found: FoundItem, skill: LockedSkill) -> list[Path]:
+        """Return the folders of a skill that do not hold it yet; raise where one must not be replaced."""
+        folders = [self.place.folder(client, skill.name) for client in skill.clients]
+        return [folder for folder in folders if self._check(folder, skill.id) != found.stored.envelope]
+
+    def _other_signer(self, found: FoundItem, before: LockedSkill | None) -> str:
+        """Return who signed what is installed or locked, if that is another principal than who signed `found`.
+
+        The lock file comes with a repository. So what it says is asked about, too, but answers nothing.
+        """
+        known = [_signers(self.app, one) for one in self.place.envelopes(found.signed.ref.item_id.rpartition("/")[2])]
+        known += [{before.key_id: before.principal}] if before else []
+        own = found.signer
+        others = [one for one in known if own.key_id not in one and own.principal not in one.values()]
+        return ", ".join(others[0].values()) if others else ""
 
     def _check(self, folder: Path, item_id: str) -> Envelope | None:
         """Return the envelope of the skill in a folder; with ``force``, None where `SkillPlace.check` raises."""
@@ -153,15 +175,26 @@ class SkillInstaller:
         """Write the folders of the plans, and an entry of the lock file after each skill."""
         async with self.app.local(self.place.tier).writing():
             lock = self.place.read_lock()
+            self._check_again(plans, lock)
             for plan in plans:
                 stored = plan.found.stored
-                for folder in plan.folders:
+                for folder in (folders := self._to_write(plan.found, plan.after)):
+                    remove_leftovers(folder)
                     write_skill(folder, stored.envelope, stored.files)
-                if plan.folders:
-                    self._record("installed", plan.after, plan.folders)
+                if folders:
+                    self._record("installed", plan.after, folders)
                 if plan.after != plan.before:
                     lock = lock.with_skill(plan.after)
                     self.place.write_lock(lock)
+
+    def _check_again(self, plans: Sequence[PlannedSkill], lock: SkillLock) -> None:
+        """Raise where a plan no longer holds: another process, or a person who takes time to answer, came between."""
+        for plan in plans:
+            self._to_write(plan.found, plan.after)
+            other = self._other_signer(plan.found, plan.before)
+            if lock.get(plan.after.name) not in (plan.before, plan.after) or other not in ("", plan.other_signer):
+                raise UsageError(f"another process changed {plan.after.name} meanwhile", hint="run this command again")
+            lock = lock.with_skill(plan.after)
 
     async def uninstall(self, names: Sequence[str]) -> list[LockedSkill]:
         """Remove installed skills, and return their entries of the lock file."""
@@ -174,6 +207,7 @@ class SkillInstaller:
                     self._check(folder, one.id)
             for one in removed:
                 for folder in folders[one.id]:
+                    remove_leftovers(folder)
                     remove_files(SourceFile(folder / one.ref.main_file, ItemType.SKILL, one.name))
                 self._record("uninstalled", one, folders[one.id])
                 lock = lock.without(one)
@@ -188,11 +222,26 @@ class SkillInstaller:
 
 
 def _address_of(lock: SkillLock, text: str) -> Address:
-    """Return the address of a skill, whose id may be a name that the lock file's namespace completes."""
+    """Return the address of a skill, whose id may be a name that the lock file completes.
+
+    The lock file comes with a repository, so it does not say so against the namespace that the user has set.
+    """
     address = parse_address(text)
     if address.item_type not in (None, ItemType.SKILL):
         raise UsageError(f"{text} is no skill, and only skills are installed", hint=f"kiwi get {text}")
-    return replace(address, item_type=ItemType.SKILL, item_id=lock.complete(address.item_id))
+    item_id, own = lock.complete(address.item_id), resolve(process_environment()).settings.namespace
+    if own and address.item_id != item_id != f"{own}/{address.item_id}":
+        message = f"{address.item_id} is {item_id} by {LOCK_NAME}, but your own namespace is {own}"
+        raise UsageError(message, hint=f"name the whole id: kiwi install {own}/{address.item_id}")
+    return replace(address, item_type=ItemType.SKILL, item_id=item_id)
+
+
+def _signers(app: Services, envelope: Envelope) -> Mapping[str, str]:
+    """Return key ids and principals of those who signed an envelope, whether or not they still may."""
+    try:
+        return {one.key_id: one.principal for one in app.trust.signers_of(envelope)}
+    except SignatureRefused:
+        return {"": "a key that is not trusted"}
 
 
 def _tiers(app: Services) -> Sequence[str]:
@@ -294,20 +343,24 @@ def _version(found: FoundItem) -> semver.Version:
 
 
 async def verify_installed(app: Services, wanted: Sequence[Address], source: str) -> list[Verdict]:
-    """Verify installed skills again, all or those at `wanted`: their signature, their files, and the lock file."""
+    """Verify installed skills again, all or those at `wanted`: their signature, their files, and the lock file.
+
+    Skills that the lock file does not list, and agents find nevertheless, are among the verdicts.
+    """
     keys = {ref.key for address in wanted for ref in address.refs()}
     verdicts = []
     for place in [place_of(app, tier) for tier in app.source_names(source) if tier != "registry"]:
-        for locked in place.read_lock().skills:
-            if not wanted or locked.ref.key in keys:
-                verdicts += await asyncio.to_thread(_verdicts, app, place, locked)
-    return verdicts
+        lock = place.read_lock()
+        for locked in lock.skills:
+            verdicts += await asyncio.to_thread(_verdicts, app, place, locked)
+        for client, name in place.unlisted(lock).values():
+            verdicts.append(await asyncio.to_thread(_judge_unlisted, app, place, client, name))
+    return [one for one in verdicts if not wanted or one.ref.key in keys]
 
 
 def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> list[Verdict]:
     verdicts = []
     for client in locked.clients:
-        where = f"{'~/' * (place.tier == 'user')}{FOLDERS[client]}"
         try:
             signer, state, reason = _judge(app, place, locked, client)
             if state in ("changed", "missing"):
@@ -316,7 +369,7 @@ def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> list[Ver
             signer, state, reason = "", "refused", f"{error.code}: {error.message}"
         except KiwiError as error:
             signer, state, reason = "", "changed", f"{error.message}; {error.hint}"
-        verdicts.append(Verdict(where, locked.ref, state, signer, reason and f"  {reason}"))
+        verdicts.append(Verdict(place.shown(client), locked.ref, state, signer, reason and f"  {reason}"))
     return verdicts
 
 
@@ -339,3 +392,25 @@ def _judge(app: Services, place: SkillPlace, locked: LockedSkill, client: str) -
     if app.yanked([locked.statement]):
         return principal, "yanked", f"kiwi show {locked.ref}@registry says why"
     return principal, "verified", ""
+
+
+def _judge_unlisted(app: Services, place: SkillPlace, client: str, name: str) -> Verdict:
+    """Return the verdict on a skill that the lock file does not list, by the signature in its folder."""
+    ref, signer, state, way_out = ItemRef(ItemType.SKILL, name), "", "unlisted", "remove its folder"
+    try:
+        folder = place.folder(client, name)
+        found = place.read(folder, name)
+        if isinstance(found, Finding):
+            raise SourceUnreadable(found.message)
+        verified = verify(envelope_of(found), app.trust)
+        ref, signer = verified.statement.ref, verified.signer.principal
+        way_out = f"to list it: kiwi install {ref.item_id} --client {client}{place.option}"
+        if ref.item_id.rpartition("/")[2] != name or edited_files(found, verified.statement):
+            state, way_out = "changed", f"its files are not what {signer} signed; remove its folder"
+    except Unsigned:
+        path, tier = shlex.quote(display_path(folder)), " --tier user" * (place.tier == "user")
+        way_out = f"nobody signed it; remove its folder, or make it an item: kiwi import {path}{tier}"
+    except KiwiError as error:
+        state = "refused" if isinstance(error, Refused) else state
+        way_out = f"{error.message}; remove its folder"
+    return Verdict(place.shown(client), ref, state, signer, f"  {LOCK_NAME} does not list it; {way_out}")

@@ -238,7 +238,10 @@ async def list_documents(workspace: Collection, filters: Filters) -> tuple[list[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of verifying an indexed item again: verified, changed, yanked, refused or conflict."""
+    """The outcome of verifying an indexed item again: verified, changed, yanked, refused or conflict.
+
+    An installed skill may also be missing or unlisted.
+    """
 
     tier: str
     ref: ItemRef

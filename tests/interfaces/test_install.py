@@ -7,14 +7,14 @@ import json
 import re
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.install import SkillInstaller, place_of
+from kiwi_rag.usecases.install import PlannedSkill, SkillInstaller, place_of
 from kiwi_rag.validation import manager
 from tests import skills
 from tests.disks import small_disk
@@ -152,6 +152,24 @@ def test_the_namespace_of_the_lock_file_completes_a_name(author: Kiwi):
     assert author.json("install", f"skill:{skills.ID}")[0]["action"] == "unchanged"
 
 
+@pytest.mark.parametrize("lock", ["namespace", "entry"])
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_the_lock_file_of_a_clone_does_not_replace_the_namespace_of_the_user(author: Kiwi, lock: str, where: str):
+    add(author, item_id=f"other/{NAME}")
+    head = 'version = 1\nnamespace = "other"\n' if lock == "namespace" else lock_text({"id": f"other/{NAME}"})
+    (author.cwd / "kiwi.lock").write_text(head)
+    author.write("config.yaml", "namespace: other\n")
+    if where == "variable":
+        author.extra["KIWI_NAMESPACE"] = "acme"
+    else:
+        (author.home / ".ai/config.yaml").write_text("namespace: acme\n")
+    said = refused(author, "install", NAME, expect=2, code="usage")
+    assert "pdf-forms is other/pdf-forms by kiwi.lock, but your own namespace is acme" in said
+    if lock == "namespace":
+        author.run(*way_out(said))
+        assert [one["id"] for one in lock_of(author)["skill"]] == [skills.ID]
+
+
 def test_a_skill_is_installed_for_the_user(author: Kiwi):
     author.run("install", skills.ID, "--to", "user", "--client", "claude")
     assert (author.home / ".claude/skills" / NAME / "SKILL.md").is_file()
@@ -207,6 +225,48 @@ def test_another_signer_of_a_new_version_is_asked_about(owner: Kiwi):
     refused(owner, "install", skills.ID, expect=2, code="usage")
     owner.run(*way_out(said))
     assert lock_of(owner)["skill"][0]["principal"] == "bob@acme.example"
+
+
+@pytest.mark.parametrize("locked", ["edited", "moved", "missing"])
+def test_the_lock_file_does_not_silence_the_question_about_another_signer(owner: Kiwi, locked: str):
+    owner.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(owner, "1.1.0", key=("--key", "bob"))
+    lock = owner.cwd / "kiwi.lock"
+    changes = {"edited": ("ada@acme.example", "bob@acme.example"), "moved": ("agents", "claude")}
+    lock.unlink() if locked == "missing" else lock.write_text(lock.read_text().replace(*changes[locked]))
+    (installed(owner) / "scripts/__pycache__").mkdir()  # this hinders no update
+    arguments = ("install", skills.ID) if locked == "missing" else ("update",)
+    said = refused(owner, *arguments, expect=2, code="usage")
+    assert "ada@acme.example signed the installed version, bob@acme.example this one" in said
+    owner.run(*way_out(said))
+    assert lock_of(owner)["skill"][0]["version"] == "1.1.0"
+
+
+def test_a_skill_that_a_key_signed_which_is_not_trusted_any_more_is_asked_about(owner: Kiwi):
+    owner.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(owner, "1.1.0", key=("--key", "bob"))
+    (owner.cwd / "kiwi.lock").unlink()
+    owner.run("trust", "remove", "ada@acme.example")
+    said = refused(owner, "install", skills.ID, "--force", expect=2, code="usage")
+    assert "a key that is not trusted signed the installed version, bob@acme.example this one" in said
+
+
+def test_a_frozen_install_is_confirmed_as_a_frozen_one(owner: Kiwi):
+    before = files(installed(owner))
+    owner.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(owner, "1.1.0", key=("--key", "bob"))
+    owner.run("update", "--yes")
+    lock = (owner.cwd / "kiwi.lock").read_bytes()
+    shutil.rmtree(installed(owner))
+    for name, (data, _) in before.items():
+        path = installed(owner) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (installed(owner) / "scripts/compare.sh").chmod(0o755)
+    said = refused(owner, "install", "--frozen", expect=2, code="usage")
+    assert way_out(said) == ("install", "--frozen", "--yes")
+    owner.run(*way_out(said))
+    assert (owner.cwd / "kiwi.lock").read_bytes() == lock
 
 
 def test_uninstall_removes_folders_and_entry(owner: Kiwi):
@@ -287,6 +347,82 @@ def test_a_missing_folder_is_said_and_put_back(owner: Kiwi):
     owner.run("verify", skills.ID)
 
 
+def own_skill(user: Kiwi, folder: str) -> Path:
+    """A skill that somebody put there without Kiwi."""
+    path = user.cwd / folder
+    path.mkdir(parents=True)
+    (path / "SKILL.md").write_bytes(SMALL["SKILL.md"].replace(b"name: pdf-forms", f"name: {path.name}".encode()))
+    return path
+
+
+def unlisted(user: Kiwi, expect: int = 3) -> list[tuple[str, str, str, str]]:
+    """Folder, item, state and signer of what `kiwi verify` finds beside the project's items."""
+    rows = [row for row in user.json("verify", expect=expect) if row["tier"] != "project"]
+    return [(row["tier"], row["ref"], row["state"], row["signer"]) for row in rows]
+
+
+def test_a_skill_that_nobody_installed_is_named_until_it_is_installed(author: Kiwi):
+    own_skill(author, ".claude/skills/tidy")
+    assert unlisted(author) == [(".claude/skills", "skill:tidy", "unlisted", "")]
+    done = author.run("verify", "tidy", expect=3)
+    assert "kiwi.lock does not list it; nobody signed it" in done.stdout
+    assert "1 unlisted" in done.stderr
+    author.extra["KIWI_NAMESPACE"] = "acme"
+    author.run(*way_out(done.stdout))
+    author.run("install", "acme/tidy", "--client", "claude", "--force")
+    author.run("verify")
+
+
+def test_an_installed_skill_that_the_lock_file_lost_is_listed_again(owner: Kiwi):
+    owner.run("install", skills.ID, "--client", "claude")
+    before = lock_of(owner)
+    (owner.cwd / "kiwi.lock").unlink()
+    rows = owner.json("verify", skills.ID, expect=3)[1:]
+    assert [(row["ref"], row["state"], row["signer"]) for row in rows] == [
+        (f"skill:{skills.ID}@1.0.0", "unlisted", "ada@acme.example")
+    ] * 2
+    for row in rows:
+        owner.run(*way_out(row["reason"]))
+    assert lock_of(owner) == before
+    owner.run("verify")
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "expect"),
+    [
+        (edit, "changed", 3), (break_signature, "refused", 4), (add_link, "unlisted", 3),
+        (lambda folder: folder.rename(folder.with_name("other")), "changed", 3),
+    ],
+)  # fmt: skip
+def test_a_skill_that_the_lock_file_does_not_list_is_verified(owner: Kiwi, change, state: str, expect: int):
+    (owner.cwd / "kiwi.lock").unlink()
+    change(installed(owner))
+    assert [row[2] for row in unlisted(owner, expect)] == [state]
+
+
+def test_a_link_to_a_skill_is_named_once_and_a_link_between_clients_is_none(owner: Kiwi):
+    (owner.cwd / ".claude").symlink_to(".agents")
+    owner.run("verify")
+    elsewhere = own_skill(owner, "elsewhere")
+    (owner.cwd / ".agents/skills/$(id) x").symlink_to(elsewhere)
+    assert unlisted(owner)[1:] == [(".agents/skills", "skill:$(id) x", "unlisted", "")]
+    (owner.cwd / ".agents/skills/$(id) x").unlink()
+    own_skill(owner, ".agents/skills/$(id) x")
+    assert "kiwi import '.agents/skills/$(id) x'" in owner.run("verify", expect=3).stdout
+
+
+def test_a_skill_in_the_home_folder_that_nobody_installed_is_named(author: Kiwi):
+    user = author.at(author.home)
+    own_skill(user, ".claude/skills/tidy")
+    (row,) = [row for row in author.json("verify", expect=3) if row["state"] == "unlisted"]
+    assert row["tier"] == "~/.claude/skills"
+    author.extra["KIWI_NAMESPACE"] = "acme"
+    author.run(*way_out(row["reason"]))
+    author.run("install", "acme/tidy", "--client", "claude", "--to", "user", "--force")
+    author.run("verify")
+    author.run("verify", "--source", "project")
+
+
 def test_a_folder_that_kiwi_did_not_install_is_replaced_with_force_alone(author: Kiwi):
     installed(author).mkdir(parents=True)
     (installed(author) / "SKILL.md").write_text("mine")
@@ -335,6 +471,90 @@ def test_a_link_within_the_project_is_followed_unless_it_leads_into_its_reposito
     refused(author, "install", expect=1, code="unreadable")
 
 
+@pytest.mark.parametrize("target", ["../.ai/skills/acme", "../config/skills/acme", "../other/.AI/skills/acme"])
+def test_nothing_is_installed_or_removed_among_the_sources_of_skills(author: Kiwi, target: str):
+    if target.startswith("../config"):
+        (author.cwd / ".ai").rename(author.cwd / "config")
+        (author.cwd / ".ai").symlink_to("config")
+    elif target.startswith("../other"):
+        shutil.copytree(author.cwd / ".ai", author.cwd / "other/.AI")
+    (author.cwd / ".agents").mkdir()
+    (author.cwd / ".agents/skills").symlink_to(target)
+    assert (installed(author) / "SKILL.md").is_file()
+    refused(author, "install", skills.ID, expect=1, code="unreadable")
+    entry = {"statement": "0" * 64, "key_id": "1" * 64}
+    (author.cwd / "kiwi.lock").write_text(lock_text(entry))
+    refused(author, "uninstall", NAME, "--force", expect=1, code="unreadable")
+
+
+def test_nothing_is_installed_among_the_sources_of_the_user(author: Kiwi):
+    author.extra["KIWI_HOME"] = str(author.home / "own")
+    shutil.copytree(author.home / ".ai", author.home / "own")
+    shutil.copytree(author.cwd / ".ai/skills", author.home / "own/skills")
+    (author.home / ".agents").mkdir()
+    (author.home / ".agents/skills").symlink_to("../own/skills/acme")
+    refused(author, "install", skills.ID, "--to", "user", expect=1, code="unreadable")
+
+
+def test_a_link_that_appears_while_a_question_is_open_is_not_followed(
+    author: Kiwi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def link() -> None:
+        (author.cwd / ".agents").mkdir()
+        (author.cwd / ".agents/skills").symlink_to(outside)
+
+    said = _refused_after(author, link, monkeypatch)
+    assert "leads elsewhere through a symbolic link" in said
+    assert list(outside.iterdir()) == []
+    assert not (author.cwd / "kiwi.lock").exists()
+
+
+def test_a_file_that_appears_while_a_question_is_open_is_kept(author: Kiwi, monkeypatch: pytest.MonkeyPatch):
+    def write_own_skill() -> None:
+        installed(author).mkdir(parents=True)
+        (installed(author) / "SKILL.md").write_text("mine")
+
+    assert "was not installed by Kiwi" in _refused_after(author, write_own_skill, monkeypatch)
+    assert files(installed(author)).keys() == {"SKILL.md"}
+
+
+def test_what_another_process_installs_while_a_question_is_open_is_kept(author: Kiwi, monkeypatch: pytest.MonkeyPatch):
+    author.run("keys", "new", "bob", "--principal", "bob@acme.example")
+    add(author, "1.1.0", key=("--key", "bob"))
+    author.run("install", skills.ID)
+    (author.cwd / "kiwi.lock").unlink()
+    aside = installed(author).rename(author.cwd / "aside")
+    add(author, "1.2.0", key=("--key", "default"))
+    said = _refused_after(author, lambda: aside.rename(installed(author)), monkeypatch)
+    assert f"another process changed {NAME} meanwhile" in said
+    assert b'version: "1.1.0"' in (installed(author) / "SKILL.md").read_bytes()
+
+
+def test_an_entry_that_another_process_locks_while_a_question_is_open_is_kept(
+    author: Kiwi, monkeypatch: pytest.MonkeyPatch
+):
+    text = lock_text({"id": f"other/{NAME}"})
+    said = _refused_after(author, lambda: (author.cwd / "kiwi.lock").write_text(text), monkeypatch)
+    assert f"another process changed {NAME} meanwhile" in said
+    assert (author.cwd / "kiwi.lock").read_text() == text
+
+
+def _refused_after(user: Kiwi, change: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `kiwi install` says that is refused because of a change between its plan and its writing."""
+    apply = SkillInstaller.apply
+
+    async def change_first(self: SkillInstaller, plans: Sequence[PlannedSkill]) -> None:
+        monkeypatch.undo()
+        change()
+        await apply(self, plans)
+
+    monkeypatch.setattr(SkillInstaller, "apply", change_first)
+    return user.run("install", skills.ID, expect=None).stderr
+
+
 def test_an_install_that_was_killed_before_the_lock_file_is_completed(owner: Kiwi):
     lock = (owner.cwd / "kiwi.lock").read_bytes()
     add(owner, "1.1.0")
@@ -344,6 +564,20 @@ def test_an_install_that_was_killed_before_the_lock_file_is_completed(owner: Kiw
     assert "it holds skill:acme/pdf-forms@1.1.0, and not what kiwi.lock says" in row["reason"]
     assert owner.json("update")[0]["folders"] == []
     owner.run("verify")
+
+
+def test_what_a_killed_command_left_is_removed_by_the_next_one(owner: Kiwi):
+    shown = installed(owner).parent
+    kept = {shown / ".other.abcdefgh", shown / f".{NAME}.abcdefgh", shown / f".{NAME}.link0123"}
+    (shown / ".other.abcdefgh/new").mkdir(parents=True)
+    (shown / f".{NAME}.abcdefgh/mine").mkdir(parents=True)
+    (shown / f".{NAME}.link0123").symlink_to(".other.abcdefgh")
+    for arguments in (("install", "--force"), ("uninstall", NAME, "--force")):
+        (installed(owner) / "SKILL.md").write_text("edited")
+        for name in ("new", "old"):
+            shutil.copytree(installed(owner), shown / f".{NAME}.{name}0_ab3" / name)
+        owner.run(*arguments)
+        assert {*shown.iterdir()} - {installed(owner)} == kept
 
 
 def test_a_full_disk_leaves_the_skill_as_it_was(owner: Kiwi):
