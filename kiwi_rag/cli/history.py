@@ -65,7 +65,8 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     """Verify indexed items and installed skills again, and compare them with their files and between tiers.
 
     Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
-    missing, agents find a skill that kiwi.lock does not list, or two tiers have the same version with different content.
+    missing, agents find a skill that kiwi.lock does not list, or two tiers have the same version with different
+    content.
     """
     wanted, source = [parse_address(ref) for ref in refs], source or "local"
     session.notify(await fetch_revocations(app))
