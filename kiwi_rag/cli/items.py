@@ -151,7 +151,8 @@ async def index(
     More --jobs are faster with an embedding server only. --sign signs whatever is written below .ai while it runs.
     """
     if (sign and not watch) or (watch and rebuild):
-        raise UsageError("--sign works with --watch only, and --watch without --rebuild", hint="kiwi index --watch")
+        hint = f"kiwi index --watch{' --sign' if sign else ''}"
+        raise UsageError("--sign works with --watch only, and --watch without --rebuild", hint=hint)
     if watch:
         from kiwi_rag.cli.workspace import watch_items
 

@@ -149,7 +149,7 @@ def watch_items(
         return report
 
     async def sign_saved(key: SigningKey, names: Sequence[str] | None) -> dict[str, KiwiError]:
-        author = sign.Author(to, app.gate, key, sign.VersionHistories(app), app.principal)
+        author = sign.Author(to, app.gate, key, sign.VersionHistories(app), app.principal, restores_old=False)
         refused: dict[str, KiwiError] = {}
         for source in walk(root):
             is_new = _written_since(source.path, began) if names is None else str(source.path) in names

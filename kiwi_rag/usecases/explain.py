@@ -103,13 +103,22 @@ async def explain(app: Services, text: str) -> Explanation:
             problem = error
             continue
         if ref := only_one([*found], text):
-            return await _explain_stored(app, tier, found[ref])
-    if address.tier != "registry" and (file := find_file(app, address)):
+            return await _explain_stored(app, tier, found[ref], newest=address.version is None)
+    if address.tier != "registry" and (file := find_file(app, address)) and _has_version(app, *file, address.version):
         return await _explain_file(app, *file)
     if problem:
         raise problem
     missing = await items.find(app, text, app.source_names("all"))  # raises with the reason, such as a yank
-    return await _explain_stored(app, missing.tier, missing.stored)
+    return await _explain_stored(app, missing.tier, missing.stored, newest=address.version is None)
+
+
+def _has_version(app: Services, tier: Collection, source: SourceFile, version: str | None) -> bool:
+    """Return whether a file declares this version, where one is named."""
+    if version is None:
+        return True
+    candidate = read_item(source, app.root(tier.name))
+    item = None if isinstance(candidate, Finding) else app.gate.inspect(candidate).item
+    return item is not None and item.ref.version == version
 
 
 def _source_at(app: Services, path: Path) -> tuple[Collection, SourceFile] | None:
@@ -139,15 +148,19 @@ async def _explain_file(app: Services, tier: Collection, source: SourceFile) -> 
     return Explanation(display_path(source.path), checks)
 
 
-async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -> Explanation:
-    """Explain an item that a tier has: the gate as at its admission, by the trust of today; then what a search does."""
+async def _explain_stored(app: Services, tier: Collection, stored: StoredItem, *, newest: bool) -> Explanation:
+    """Explain an item that a tier has: the gate as at its admission, by the trust of today; then what a search does.
+
+    `newest` is set for what a registry serves as the newest version, which no address named.
+    """
     what, trust, more = f"{stored.ref}@{tier.name}", app.trust, list[Check]()
     checks: list[Check] = []
     try:
         if tier.monitor:
             check = await tier.monitor.check(fully=True)
             trust = check.apply_revocations(trust)
-            await check.check_consistency(stored, "", newest=stored.yanked_at is None)  # what it finds is not saved
+            is_newest = newest and stored.yanked_at is None
+            await check.check_consistency(stored, "", newest=is_newest)  # what it finds is not saved
             head = tier.monitor.pinned.read().head.seq
             more.append(Check("Registry", True, f"it says what it said before; its audit log has {head} records"))
     except RegistryContradicted as error:

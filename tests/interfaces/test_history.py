@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,12 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
         path = str(user.write(NOTE, note(version, extra)))
         user.run("add", path)
         user.run("publish", path)
+    for version in ("1.0.0", "1.1.0"):
+        path = str(user.write("knowledge/acme/two.md", note(version)))
+        user.run("add", path)
+        user.run("publish", path)
+    Path(path).unlink()
+    user.run("index")
     user.run("yank", "acme/note@1.0.0", "--reason", "wakes too late", "--yes")
     user.run("add", str(user.write(NOTE, note("1.1.1", "It wakes at five."))))
     secret = str(user.write("knowledge/acme/mine.md", note()))
@@ -222,6 +229,21 @@ def test_a_yanked_and_a_shadowed_version_are_explained(published: Kiwi):
     assert published.run(*shlex.split(hint)[1:], expect=3).stdout
     checks = {check["name"]: check["says"] for check in published.json("why", "acme/note")["checks"]}
     assert "last read " in checks["Revocations"]
+
+
+def test_a_version_that_no_tier_has_is_not_explained_by_the_file_of_another(indexed: Kiwi):
+    path = indexed.write(NOTE, note("1.1.0", "It wakes at six."))
+    assert indexed.json("why", "acme/note@1.1.0", expect=4)["what"] == ".ai/knowledge/acme/note.md"
+    indexed.run("add", str(path), "--bump", "patch")
+    for ref in ("acme/note@9.9.9", "acme/note@9.9.9@project", "acme/note@1.0.0"):
+        shown, explained = (indexed.run(command, ref, expect=1).stderr for command in ("show", "why"))
+        assert explained == shown
+        assert "there is no registry yet" in shown or f"no item {ref}" in shown
+
+
+def test_an_older_version_that_the_registry_still_has_is_explained_from_there(published: Kiwi):
+    found = published.json("why", "acme/two@1.0.0")
+    assert (found["what"], found["state"]) == ("knowledge:acme/two@1.0.0@registry", "trusted")
 
 
 def test_a_revoked_key_and_a_version_that_was_rolled_back_are_explained(indexed: Kiwi):

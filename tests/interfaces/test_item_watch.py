@@ -75,7 +75,7 @@ def test_it_signs_what_is_saved_only_if_it_is_to_and_with_the_next_version(ready
 
 @pytest.mark.parametrize(
     ("options", "way_out"),
-    [(("--sign",), "--watch"), (("--watch", "--rebuild"), "kiwi index --watch")],
+    [(("--sign",), "→ kiwi index --watch --sign"), (("--watch", "--rebuild"), "kiwi index --watch")],
 )
 def test_options_that_do_not_fit_together_are_refused(ready: Kiwi, options: tuple[str, ...], way_out: str):
     assert way_out in ready.run("index", *options, expect=2).stderr
