@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from kiwi_rag.collection import RANKS, Collection
-from kiwi_rag.errors import KiwiError, Refused, RegistryContradicted, UsageError
+from kiwi_rag.errors import KiwiError, Refused, RegistryContradicted
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, StoredItem, has_errors
 from kiwi_rag.monitor.monitor import version_order
@@ -21,8 +19,8 @@ from kiwi_rag.search.verify import VerifiedItem, only_one, parse_address, requir
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer
-from kiwi_rag.usecases import items, sign
-from kiwi_rag.usecases.history import find_file
+from kiwi_rag.usecases import items
+from kiwi_rag.usecases.history import find_file, source_at
 from kiwi_rag.usecases.trust import project_trust_problem
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
@@ -90,7 +88,7 @@ async def explain(app: Services, text: str) -> Explanation:
     UsageError
         When the address is malformed, or the path is in no tier.
     """
-    if named := _source_at(app, app.cwd / text):
+    if named := source_at(app, text):
         return await _explain_file(app, *named)
     address, problem = parse_address(text), None
     for name in [address.tier] if address.tier else app.source_names("all"):
@@ -119,19 +117,6 @@ def _has_version(app: Services, tier: Collection, source: SourceFile, version: s
     candidate = read_item(source, app.root(tier.name))
     item = None if isinstance(candidate, Finding) else app.gate.inspect(candidate).item
     return item is not None and item.ref.version == version
-
-
-def _source_at(app: Services, path: Path) -> tuple[Collection, SourceFile] | None:
-    """Return the tier and the item of a file, or of a skill's folder; None where there is neither."""
-    if not (os.path.isfile(path) or os.path.isfile(path / "SKILL.md")):  # noqa: PTH113  # it may be too long for a name
-        return None
-    for name in app.source_names("local"):
-        if path.absolute().is_relative_to(app.root(name).absolute()):
-            sources = sign.sources_of([path.with_name(path.name.removesuffix(".sig"))], app.root(name))
-            if len(sources) != 1:
-                raise UsageError(f"{path} holds {len(sources)} items", hint="name the file of one item")
-            return app.local(name), sources[0]
-    raise UsageError(f"{path} is in no tier", hint="name a file below .ai, or an item")
 
 
 async def _explain_file(app: Services, tier: Collection, source: SourceFile) -> Explanation:

@@ -158,6 +158,25 @@ def test_a_version_below_the_highest_is_raised_above_it(ready: Kiwi):
     ready.run("add", str(path))
 
 
+def test_sign_prints_the_warnings_of_the_gate(ready: Kiwi):
+    path = ready.write("knowledge/acme/bare.md", note().replace('version: "1.0.0"\n', ""))
+    assert "warning metadata.version-missing: no version is declared; 0.0.0" in ready.run("sign", str(path)).stderr
+    assert "version-missing" not in ready.run("sign", str(path)).stderr  # it is signed already
+
+
+def test_validate_counts_what_a_trusted_key_signed_already(ready: Kiwi):
+    path = write_note(ready)
+    said = "1 of 1 item would be admitted, once signed by a trusted key\n"
+    assert ready.run("validate", str(path)).stderr == said
+    ready.run("sign", str(path))
+    assert ready.run("validate", str(path)).stderr == "1 of 1 item would be admitted, as signed by a trusted key\n"
+    ready.write("knowledge/acme/other.md", note())
+    both = ready.run("validate", ".ai").stderr
+    assert both == "2 of 2 items would be admitted, 1 of them once signed by a trusted key\n"
+    ready.run("trust", "remove", "ada@acme.example")
+    assert ready.run("validate", str(path)).stderr == said
+
+
 def test_an_older_version_that_was_checked_out_is_brought_back_by_the_command_shown(ready: Kiwi):
     path = write_note(ready)
     signature = path.with_name(f"{path.name}.sig")

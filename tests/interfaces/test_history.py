@@ -91,6 +91,43 @@ def test_a_file_without_a_signature_is_marked_so_and_one_that_is_nowhere_is_told
     assert "note.md (unsigned)" in ready.run("diff", "acme/note", expect=3).stdout
 
 
+def test_a_path_is_taken_by_all_three_commands_as_its_item(indexed: Kiwi):
+    path = ".ai/knowledge/acme/note.md"
+    assert indexed.json("log", path) == indexed.json("log", "acme/note")
+    assert indexed.json("log", f"{path}.sig")[0]["version"] == "1.0.0"
+    indexed.write(NOTE, note("1.1.0", "It wakes at six."))
+    assert indexed.json("diff", path, expect=3) == indexed.json("diff", "acme/note", expect=3)
+    found = indexed.json("diff", "acme/note@1.0.0", path, expect=3)
+    assert found["new"] == f"{path} (edited, not signed)"
+    for command in ("diff", "log"):
+        assert "is in no tier" in indexed.run(command, "/etc/passwd", expect=2).stderr
+    other = indexed.write("knowledge/acme/other.md", note())
+    for what in (str(other), "acme/other"):
+        said = indexed.run("log", what, expect=1).stderr
+        assert "no tier ever had" in said
+    run_hint(indexed, said)
+    assert indexed.json("log", str(other))[0]["state"] == "indexed"
+
+
+def test_what_follows_from_the_shown_content_is_not_repeated(indexed: Kiwi):
+    text = (indexed.cwd / ".ai" / NOTE).read_text()
+    indexed.write(NOTE, text.replace("description: ", "description: Soon, ").replace("staging]", "night]"))
+    told = indexed.run("diff", "acme/note", expect=3).stdout
+    assert "tags: " in told and "+description: Soon, " in told
+    assert "\ndescription: " not in told
+    assert "description" in indexed.json("diff", "acme/note", expect=3)["facts"]
+
+
+def test_the_key_of_an_unknown_signer_is_named(indexed: Kiwi):
+    key_id = indexed.json("keys", "show")["key_id"]
+    other = indexed.write("knowledge/acme/other.md", note())
+    indexed.run("keys", "new", "second", "--principal", "bob@acme.example")
+    indexed.run("add", str(other), "--key", "second")
+    indexed.run("trust", "remove", ADA)
+    found = indexed.json("diff", "acme/other", ".ai/knowledge/acme/note.md", expect=3)
+    assert found["facts"]["signer"] == {"old": "bob@acme.example", "new": f"unknown key {key_id[:16]}…"}
+
+
 def test_versions_and_tiers_are_compared(published: Kiwi):
     told = published.run("diff", "acme/note@1.0.0", "acme/note@1.1.0", expect=3).stdout
     assert "version: 1.0.0 → 1.1.0" in told
@@ -123,6 +160,9 @@ def test_the_log_has_every_version_of_every_tier_newest_first(published: Kiwi):
     assert rows[-1]["reason"] == "wakes too late"
     assert rows[1]["digest"] == rows[3]["digest"] != rows[0]["digest"]
     line = published.run("log", "acme/note@registry").stdout.splitlines()[1]
+    lines = published.run("log", "acme/note@project").stdout.splitlines()
+    assert re.match(rf"project  1.1.1  2\d+-\S+Z  {ADA}", lines[0])
+    assert re.match(rf"project  1.1.0  admitted 2\d+-\d\d-\d\dT[\d:]+Z  {ADA}", lines[1])
     assert re.fullmatch(rf"registry  1.0.0  \S+Z  {ADA}  [0-9a-f]{{16}}  yanked: wakes too late", line)
     assert published.run("log", "acme/mine@registry").stdout.endswith("  published  private\n")
 
