@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kiwi_rag import render
-from kiwi_rag.cli.items import REF
 from kiwi_rag.cli.search import SOURCE
 from kiwi_rag.cli.session import DONE, PARTLY, REFUSED, Session, command
 from kiwi_rag.errors import NotFound
@@ -21,18 +20,20 @@ from kiwi_rag.usecases.trust import fetch_revocations
 
 if TYPE_CHECKING:
     from kiwi_rag.usecases.explain import Check
+    from kiwi_rag.usecases.history import VersionRecord
 
+REF_OR_PATH = click.argument("ref", metavar="REF|PATH")
 _ROLES = {"+": "ok", "-": "bad", "@": "dim"}
 
 
 @command(epilog="Example: kiwi diff acme/slo, or kiwi diff acme/slo@1.0.0 acme/slo@1.1.0")
-@REF
-@click.argument("other", metavar="[REF]", default="")
+@REF_OR_PATH
+@click.argument("other", metavar="[REF|PATH]", default="")
 async def diff(session: Session, app: Services, ref: str, other: str) -> int:
     """Compare two versions of an item, or two tiers: version, signer, metadata and files. Both are verified.
 
-    With one REF the item's file is compared with what is indexed, and if that is the same with what is published; a
-    file that is not signed is marked. Exit code 3: they differ.
+    With one REF or PATH the item's file is compared with what is indexed, and if that is the same with what is
+    published; a file that is not signed is marked. Exit code 3: they differ.
     """
     found = await history.diff(app, ref, other)
     lines = (session.style(render.safe(line), _ROLES.get(line[:1], "")) for line in found.lines())
@@ -42,12 +43,15 @@ async def diff(session: Session, app: Services, ref: str, other: str) -> int:
 
 
 @command(epilog="Example: kiwi log acme/deploy/staging, or kiwi log acme/slo@registry")
-@REF
+@REF_OR_PATH
 async def log(session: Session, app: Services, ref: str) -> int:
-    """List the versions of an item that each tier has or had, newest first: time, signer, digest and state."""
+    """List the versions of an item that each tier has or had, newest first: time, signer, digest and state.
+
+    The time is that of the signature; of an earlier version it is that of its admission, and says so.
+    """
     rows, problem = await history.log(app, ref)
     lines = (
-        f"{row.tier}  {row.version}  {row.at or '–'}  {row.signer}  {row.digest[:16]}  {row.state}"
+        f"{row.tier}  {row.version}  {_time_of(row)}  {row.signer}  {row.digest[:16]}  {row.state}"
         + (f": {row.reason}" if row.reason else "")
         + ("  private" if row.private else "")
         for row in rows
@@ -65,8 +69,8 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     """Verify indexed items and installed skills again, and compare them with their files and between tiers.
 
     Exit code 4: an item was refused. Exit code 3: a file was changed, a version was yanked, an installed skill is
-    missing, agents find a skill that kiwi.lock does not list, or two tiers have the same version with different
-    content.
+    missing, or two tiers have the same version with different content. Skills that agents find and kiwi.lock does not
+    list are named.
     """
     wanted, source = [parse_address(ref) for ref in refs], source or "local"
     session.notify(await fetch_revocations(app))
@@ -82,11 +86,11 @@ async def verify(session: Session, app: Services, refs: tuple[str, ...], source:
     rare = (name for name in ("conflict", "missing", "unlisted") if name in states)
     named = ("verified", "changed", "yanked", "refused", *rare)
     session.notify(", ".join(f"{states.count(name)} {name}" for name in named))
-    return REFUSED if "refused" in states else DONE if set(states) <= {"verified"} else PARTLY
+    return REFUSED if "refused" in states else DONE if set(states) <= {"verified", "unlisted"} else PARTLY
 
 
 @command(epilog="Example: kiwi why acme/slo, or kiwi why .ai/knowledge/acme/slo.md")
-@click.argument("ref", metavar="REF|PATH")
+@REF_OR_PATH
 async def why(session: Session, app: Services, ref: str) -> int:
     """Explain why an item or a file is trusted, or not: each step of the gate and of verification, and what to do.
 
@@ -101,6 +105,11 @@ async def why(session: Session, app: Services, ref: str) -> int:
     session.print_data(found.as_dict(), (line for check in found.checks for line in _check_lines(session, check)))
     session.notify(f"{found.what}: {found.state}")
     return {"trusted": DONE, "refused": REFUSED}.get(found.state, PARTLY)
+
+
+def _time_of(row: VersionRecord) -> str:
+    """Return when a version was signed or, where only that is known, admitted."""
+    return f"admitted {row.at}" if row.at and row.state == "earlier" else row.at or "–"
 
 
 def _check_lines(session: Session, check: Check) -> Iterator[str]:

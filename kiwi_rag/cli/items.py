@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +51,16 @@ def validate(session: Session, paths: tuple[Path, ...], tier: str) -> int:
     app = session.app()
     others = {path: [finding] for path, finding in use_case.find_strays(app, paths, tier)}
     named = [path for path in paths if path.absolute() not in others]
-    rows = [(source.path, found) for source, found in use_case.check_files(app, named, tier)]
+    checked = list(use_case.check_files(app, named, tier))
+    rows = [(source.path, found) for source, found, _ in checked]
     shown = [*rows, *others.items()]
     data = [{"path": str(path), "findings": [f.as_dict() for f in found]} for path, found in shown]
     session.print_data(data, (render.findings_text(found, session.style) for _, found in shown if found))
     good = sum(not any(f.is_error for f in found) for _, found in rows)
-    session.notify(f"{good} of {counted(len(rows), 'items')} would be admitted, once signed by a trusted key")
+    unsigned = good - sum(signed and not any(f.is_error for f in found) for _, found, signed in checked)
+    number = "" if unsigned == good else f"{unsigned} of them "
+    condition = f", {number}once signed by a trusted key" if unsigned or not good else ", as signed by a trusted key"
+    session.notify(f"{good} of {counted(len(rows), 'items')} would be admitted{condition}")
     return DONE if good == len(rows) else REFUSED
 
 
@@ -71,13 +75,20 @@ async def sign(session: Session, app: Services, **given: Any) -> int:
     drafts, refused = await use_case.make_drafts(app, ask_passphrase=ask_passphrase, report=session.notify, **given)
     for draft in drafts:
         draft.write()
-        session.notify(draft.wrote and f"wrote  {draft.wrote}")
+        report_draft(session, draft, show_ref=False)
     rows = [{"ref": str(d.ref), "path": str(d.source.path), "fresh": d.fresh, "wrote": d.wrote} for d in drafts]
     lines = (f"{'signed' if draft.fresh else 'already signed'}  {draft.ref}" for draft in drafts)
     session.print_data({"signed": rows, "refused": [r.as_dict() for r in refused]}, lines)
     fresh = sum(draft.fresh for draft in drafts)
     session.notify(f"{fresh} signed, {len(drafts) - fresh} were signed already")
     return session.report_refusals(refused)
+
+
+def report_draft(session: Session, draft: Draft, *, show_ref: bool = True) -> None:
+    """Print on stderr the version that was written, the warnings about a new signature, and what was signed."""
+    session.notify(draft.wrote and f"wrote  {draft.wrote}")
+    if draft.fresh:
+        session.notify(render.findings_text(draft.item.findings), f"signed  {draft.ref}" if show_ref else "")
 
 
 @command(epilog="Example: kiwi add .ai/directives/acme/deploy/staging.md")
@@ -149,11 +160,13 @@ async def index(
     More --jobs are faster with an embedding server only. --sign signs whatever is written below .ai while it runs.
     """
     if (sign and not watch) or (watch and rebuild):
-        raise UsageError("--sign works with --watch only, and --watch without --rebuild", hint="kiwi index --watch")
+        hint = f"kiwi index --watch{' --sign' if sign else ''}"
+        raise UsageError("--sign works with --watch only, and --watch without --rebuild", hint=hint)
     if watch:
         from kiwi_rag.cli.workspace import watch_items
 
-        return await watch_items(session, app, tier, app.signing_key(key) if sign else None)
+        signer = app.signing_key(key) if sign else None
+        return await watch_items(session, app, tier, signer, partial(report_draft, session))
     session.notify_old_index(app.old_catalog(app.root(tier)))
 
     titles: list[str] = []

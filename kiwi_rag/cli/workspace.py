@@ -20,6 +20,7 @@ from kiwi_rag.cli.session import DONE, FOLDER, PARTLY, TIME, Command, Group, Ses
 from kiwi_rag.config import PROJECT_FOLDER, WORKSPACE_STORES
 from kiwi_rag.errors import UsageError
 from kiwi_rag.formats.documents import FILE_TYPES
+from kiwi_rag.formats.source import display_path
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Filters, SearchQuery
 from kiwi_rag.render import counted, hits
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kiwi_rag.ingest import IngestContext
     from kiwi_rag.integrations.git_hooks import HookPlan
     from kiwi_rag.signing.keys import SigningKey
+    from kiwi_rag.usecases.sign import Draft
 
 ROOT = click.argument("root", type=FOLDER, required=False, default=None)
 STORE = option("--store", choices=WORKSPACE_STORES, help="Store of the index. Default: the setting workspace_store.")
@@ -149,17 +151,25 @@ async def watch(session: Session, app: Services, opened: Workspace) -> None:
     session.notify("stopped")
 
 
-async def watch_items(session: Session, app: Services, tier: str, signer: SigningKey | None) -> int:
-    """Check and index the items of a tier when they are saved, until stopped; with a `signer` sign them before that."""
+async def watch_items(
+    session: Session, app: Services, tier: str, signer: SigningKey | None, signed: Callable[[Draft], None]
+) -> int:
+    """Check and index the items of a tier when they are saved, until stopped; with a `signer` sign them before that.
+
+    `signed` is called with each item that was signed.
+    """
     what = f"watching the items in {app.root(tier)}{', and signing what is saved' if signer else ''}"
-    outcomes = item_files.watch_items(app, tier, signer)
-    await session.report_until_stopped(what, outcomes, partial(_report_outcome, session))
+    outcomes = item_files.watch_items(app, tier, signer, signed)
+    await session.report_until_stopped(what, outcomes, partial(_report_outcome, session, skipped="unsigned"))
     session.notify("stopped")
     return DONE
 
 
-def _report_outcome(session: Session, outcome: object) -> None:
-    """Print a line for an update that changed something, and for the reason why none is possible."""
+def _report_outcome(session: Session, outcome: object, skipped: str = "skipped") -> None:
+    """Print a line for an update that changed something, and for the reason why none is possible.
+
+    `skipped` is what skipped files are called.
+    """
     if isinstance(outcome, Retrying):
         session.notify(f"{outcome.error.message}; trying again in {outcome.pause:g} s")
     elif isinstance(outcome, RootMissing):
@@ -173,7 +183,7 @@ def _report_outcome(session: Session, outcome: object) -> None:
             files = ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
             counts = f"{len(report.indexed)} indexed, {len(report.removed)} removed{f': {files}' if files else ''}"
             session.print(render.safe(f"{counts}  {outcome.seconds:.1f} s"))
-        _list(session, report)
+        _list(session, report, skipped)
 
 
 def _progress_lines(session: Session) -> Callable[..., Callable[[int], None]]:
@@ -207,9 +217,12 @@ def _report(session: Session, app: Services, index: DocumentIndex, report: SyncR
     return PARTLY if report.failed else DONE
 
 
-def _list(session: Session, report: SyncReport) -> None:
-    """Print failures, warnings and skipped files on stderr."""
-    lines = [f"{kind:<8} {place}: {text}{f' ({hint})' if hint else ''}" for kind, place, text, hint in report.findings]
+def _list(session: Session, report: SyncReport, skipped: str = "skipped") -> None:
+    """Print failures, warnings and skipped files, which are called `skipped`, on stderr."""
+    lines = [
+        f"{skipped if kind == 'skipped' else kind:<8} {display_path(Path(place))}: {text}{f' ({hint})' if hint else ''}"
+        for kind, place, text, hint in report.findings
+    ]
     shown = lines if session.verbose else lines[:MAX_LISTED]
     more = len(lines) - len(shown)
     session.notify(*shown, f"{more} more; --verbose lists all" if more else "")

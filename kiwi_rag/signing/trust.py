@@ -127,7 +127,9 @@ class Signer:
             raise WrongKey(message, hint=self._command_with(self.patterns, (*self.types, ref.item_type)))
         if not any(matches(pattern, ref.item_id) for pattern in self.patterns):
             message = f"{self.principal} may not sign {ref.item_id} ({', '.join(self.patterns)} only)"
-            raise WrongKey(message, hint=self._command_with((*self.patterns, f"{ref.namespace}/*"), self.types))
+            command = self._command_with((*self.patterns, f"{ref.namespace}/*"), self.types)
+            hint = f"rename it, or use another key (--key NAME); or let this key sign it: {command}"
+            raise WrongKey(message, hint=hint)
 
     def _command_with(self, patterns: tuple[str, ...], types: tuple[ItemType, ...]) -> str:
         """Return the command that gives this key these rights."""

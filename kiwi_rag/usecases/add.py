@@ -32,12 +32,21 @@ ErrorT = TypeVar("ErrorT", bound=KiwiError)
 _EDITED = frozenset(("signature.metadata", "signature.version", "version.immutable", *EDITED))
 
 
-def check_files(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[SourceFile, Sequence[Finding]]]:
-    """Yield each item file that `paths` name, with the findings of steps 0-6 of the gate; nothing is recorded."""
+def check_files(
+    app: Services, paths: Sequence[Path], tier: str
+) -> Iterator[tuple[SourceFile, Sequence[Finding], bool]]:
+    """Yield each item file that `paths` name, with the findings of steps 0-6, and whether a trusted key signed it.
+
+    Nothing is recorded.
+    """
     root = app.root(tier)
     for source in item_files.sources_of(paths, root):
         candidate = read_item(source, root)
-        yield source, (candidate,) if isinstance(candidate, Finding) else app.gate.inspect(candidate).findings
+        if isinstance(candidate, Finding):
+            yield source, (candidate,), False
+            continue
+        item, findings = app.gate.inspect(candidate)
+        yield source, findings, sign.signed_statement(app.gate, app.local(tier), candidate, item) is not None
 
 
 def find_strays(app: Services, paths: Sequence[Path], tier: str) -> Iterator[tuple[Path, Finding]]:
@@ -125,11 +134,12 @@ async def update_index(app: Services, tier: str, callbacks: Callbacks, jobs: int
 
 
 def watch_items(
-    app: Services, tier: str, key: SigningKey | None
-) -> AsyncGenerator[Synced | Retrying | RootMissing]:  # fmt: skip
+    app: Services, tier: str, key: SigningKey | None, signed: Callable[[Draft], None]
+) -> AsyncGenerator[Synced | Retrying | RootMissing]:
     """Index a local tier, then what is changed of it, until it is closed; with a key, sign what is saved before that.
 
-    What was there when it began is not signed. An item that lacks nothing but a signature counts as skipped.
+    What was there when it began is not signed. `signed` is called with each item that was. An item that lacks nothing
+    but a signature counts as skipped; a file that belongs to no item is a warning.
     """
     to, root, began = app.local(tier), app.root(tier), time.time()
     running = False
@@ -143,25 +153,33 @@ def watch_items(
         report.failed |= refused
         for path, error in [*report.failed.items()]:
             if isinstance(error, Rejected) and error_codes(error) == {"signature.unsigned"}:
-                report.skipped[path] = "ok, unsigned"
+                report.skipped[path] = f"would be admitted; kiwi sign {shlex.quote(display_path(Path(path)))}"
                 report.warnings += [finding for finding in error.findings if not finding.is_error]
                 del report.failed[path]
+        changed = [root] if paths is None else [root / path for path in paths]
+        report.warnings += [finding for _, finding in find_strays(app, changed, tier)]
         return report
 
     async def sign_saved(key: SigningKey, names: Sequence[str] | None) -> dict[str, KiwiError]:
-        author = sign.Author(to, app.gate, key, sign.VersionHistories(app), app.principal)
+        author = sign.Author(to, app.gate, key, sign.VersionHistories(app), app.principal, restores_old=False)
         refused: dict[str, KiwiError] = {}
         for source in walk(root):
             is_new = _written_since(source.path, began) if names is None else str(source.path) in names
-            bump = "patch" if signature_path(source.path).exists() else None
+            bump = "patch" if signature_path(source.path).exists() or _lacks_version(app, source, root) else None
             drafts, rejections = await author.drafts([source] if is_new else [], bump=bump)
             refused |= {str(source.path): error for error in rejections}
             for draft in drafts:
                 draft.write()
+                signed(draft)
         return refused
 
     config = WorkspaceConfig(root, "items")
     return watch(config, update, only=[item_type.folder for item_type in ITEM_TYPES])
+
+
+def _lacks_version(app: Services, source: SourceFile, root: Path) -> bool:
+    candidate = read_item(source, root)
+    return not isinstance(candidate, Finding) and sign.is_version_missing(app.gate.inspect(candidate).findings)
 
 
 def _written_since(path: Path, moment: float) -> bool:

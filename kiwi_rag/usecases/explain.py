@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from kiwi_rag.collection import RANKS, Collection
-from kiwi_rag.errors import KiwiError, Refused, RegistryContradicted, UsageError
+from kiwi_rag.errors import KiwiError, Refused, RegistryContradicted
 from kiwi_rag.formats.bump import version_order
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, display_path, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, StoredItem, has_errors
@@ -21,7 +19,8 @@ from kiwi_rag.search.verify import VerifiedItem, only_one, parse_address, requir
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer
-from kiwi_rag.usecases import item_files, items
+from kiwi_rag.usecases import items
+from kiwi_rag.usecases.history import source_at
 from kiwi_rag.usecases.item_files import find_file
 from kiwi_rag.usecases.trust import project_trust_problem
 from kiwi_rag.validation.admission import Policy
@@ -90,12 +89,9 @@ async def explain(app: Services, text: str) -> TrustExplanation:
     UsageError
         When the address is malformed, or the path is in no tier.
     """
-    try:
-        address, problem = parse_address(text), None
-    except UsageError:  # what is an address is never a path: a clone may have a file at any path
-        if named := _source_at(app, app.cwd / text):
-            return await _explain_file(app, *named)
-        raise
+    if named := source_at(app, text):
+        return await _explain_file(app, *named)
+    address, problem = parse_address(text), None
     for name in [address.tier] if address.tier else app.source_names("all"):
         has_items = app.registry_connection.exists if name == "registry" else app.has_index(app.root(name))
         tier = app.tier(name)
@@ -106,26 +102,22 @@ async def explain(app: Services, text: str) -> TrustExplanation:
             problem = error
             continue
         if ref := only_one([*found], text):
-            return await _explain_stored(app, tier, found[ref])
-    if address.tier != "registry" and (file := find_file(app, address)):
+            return await _explain_stored(app, tier, found[ref], newest=address.version is None)
+    if address.tier != "registry" and (file := find_file(app, address)) and _has_version(app, *file, address.version):
         return await _explain_file(app, *file)
     if problem:
         raise problem
     missing = await items.find(app, text, app.source_names("all"))  # raises with the reason, such as a yank
-    return await _explain_stored(app, missing.tier, missing.stored)
+    return await _explain_stored(app, missing.tier, missing.stored, newest=address.version is None)
 
 
-def _source_at(app: Services, path: Path) -> tuple[Collection, SourceFile] | None:
-    """Return the tier and the item of a file, or of a skill's folder; None where there is neither."""
-    if not (os.path.isfile(path) or os.path.isfile(path / "SKILL.md")):  # noqa: PTH113  # it may be too long for a name
-        return None
-    for name in app.source_names("local"):
-        if path.absolute().is_relative_to(app.root(name).absolute()):
-            sources = item_files.sources_of([path.with_name(path.name.removesuffix(".sig"))], app.root(name))
-            if len(sources) != 1:
-                raise UsageError(f"{path} holds {len(sources)} items", hint="name the file of one item")
-            return app.local(name), sources[0]
-    raise UsageError(f"{path} is in no tier", hint="name a file below .ai, or an item")
+def _has_version(app: Services, tier: Collection, source: SourceFile, version: str | None) -> bool:
+    """Return whether a file declares this version, where one is named."""
+    if version is None:
+        return True
+    candidate = read_item(source, app.root(tier.name))
+    item = None if isinstance(candidate, Finding) else app.gate.inspect(candidate).item
+    return item is not None and item.ref.version == version
 
 
 async def _explain_file(app: Services, tier: Collection, source: SourceFile) -> TrustExplanation:
@@ -142,15 +134,19 @@ async def _explain_file(app: Services, tier: Collection, source: SourceFile) -> 
     return TrustExplanation(display_path(source.path), checks)
 
 
-async def _explain_stored(app: Services, tier: Collection, stored: StoredItem) -> TrustExplanation:
-    """Explain an item that a tier has: the gate as at its admission, by the trust of today; then what a search does."""
+async def _explain_stored(app: Services, tier: Collection, stored: StoredItem, *, newest: bool) -> TrustExplanation:
+    """Explain an item that a tier has: the gate as at its admission, by the trust of today; then what a search does.
+
+    `newest` is set for what a registry serves as the newest version, which no address named.
+    """
     what, trust, more = f"{stored.ref}@{tier.name}", app.trust, list[Check]()
     checks: list[Check] = []
     try:
         if tier.monitor:
             check = await tier.monitor.check(fully=True)
             trust = check.apply_revocations(trust)
-            await check.check_consistency(stored, "", newest=stored.yanked_at is None)  # what it finds is not saved
+            is_newest = newest and stored.yanked_at is None
+            await check.check_consistency(stored, "", newest=is_newest)  # what it finds is not saved
             head = tier.monitor.pinned.read().head.seq
             more.append(Check("Registry", True, f"it says what it said before; its audit log has {head} records"))
     except RegistryContradicted as error:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable
+from kiwi_rag.errors import KiwiError, NotFound, Refused, RegistryError, SourceUnreadable, UsageError
 from kiwi_rag.formats.bump import version_order
 from kiwi_rag.formats.source import SourceFile, display_path, read_item
 from kiwi_rag.model import Finding, ItemRef, sha256_hex
@@ -18,13 +20,15 @@ from kiwi_rag.render import safe, value_text
 from kiwi_rag.search.verify import only_one, parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.signing.statement import format_time
-from kiwi_rag.usecases import items
+from kiwi_rag.usecases import item_files, items
 from kiwi_rag.usecases.item_files import find_file
 from kiwi_rag.usecases.items import FoundItem
-from kiwi_rag.validation.signature import EDITED
+from kiwi_rag.validation.signature import EDITED, envelope_of
 
 MAX_COMPARED = 20_000
 """Lines of two versions of a file; finding the differences of more could take very long."""
+# Facts that may differ without the files; all others follow from them.
+_BESIDE_CONTENT = frozenset({"version", "signer", "yanked", "executables", "category", "author", "tags"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,17 @@ class Comparison:
         if self.differs:
             yield from (f"--- {self.old}", f"+++ {self.new}")
         for name, values in self.facts.items():
+            if self.diff and name not in _BESIDE_CONTENT:
+                continue  # the files show it
             old, new = map(value_text, values)
             yield f"{name}: {old} → {new}"
         yield from self.diff
 
 
 async def diff(app: Services, first: str, second: str = "") -> Comparison:
-    """Compare the items at two addresses. Both are verified.
+    """Compare the items at two addresses, or paths of files. What is at an address is verified.
 
-    With one address, the item's file is compared with what it names; without a version and a tier with what is
+    With one address or path, the item's file is compared with what it names; without a version and a tier with what is
     indexed of it, and if that is the same with what is published.
 
     Raises
@@ -81,24 +87,53 @@ async def diff(app: Services, first: str, second: str = "") -> Comparison:
     """
     if second:
         return _compare(await _copy_at(app, first), await _copy_at(app, second))
-    address = parse_address(first)
-    if (found := find_file(app, address)) is None:
+    named = source_at(app, first)
+    address = None if named else parse_address(first)
+    found = find_file(app, address) if address else named
+    if found is None:
         raise NotFound(f"{first} has no file here to compare it with", hint=f"kiwi diff {first} REF")
     tier, source = found
     file, ref = await asyncio.to_thread(_copy_of_file, app, tier, source), f"{source.item_type}:{source.item_id}"
     published = [f"{ref}@registry"] if app.registry_connection.exists else []
     compared = None
-    for text in [first] if address.version or address.tier else [f"{ref}@{tier.name}", *published]:
+    for text in [first] if address and (address.version or address.tier) else [f"{ref}@{tier.name}", *published]:
         with suppress(NotFound):
             compared = _compare(await _copy_at(app, text), file)
             if compared.differs:
                 return compared
     if compared is None:
-        raise NotFound(f"{first} is neither indexed nor published", hint=f"kiwi add {display_path(source.path)}")
+        raise NotFound(f"{first} is neither indexed nor published", hint=_add_command(source))
     return compared
 
 
+def source_at(app: Services, text: str) -> tuple[Collection, SourceFile] | None:
+    """Return the tier and the item of a path, of its file or of a skill's folder; None where there is neither.
+
+    What is an address is never a path: a clone may have a file at any path.
+
+    Raises
+    ------
+    UsageError
+        When the path is in no tier, or is not of exactly one item.
+    """
+    with suppress(UsageError):
+        parse_address(text)
+        return None
+    path = app.cwd / text
+    if not (os.path.isfile(path) or os.path.isfile(path / "SKILL.md")):  # noqa: PTH113  # it may be too long for a name
+        return None
+    for name in app.source_names("local"):
+        if path.absolute().is_relative_to(app.root(name).absolute()):
+            sources = item_files.sources_of([path.with_name(path.name.removesuffix(".sig"))], app.root(name))
+            if len(sources) != 1:
+                raise UsageError(f"{path} holds {len(sources)} items", hint="name the file of one item")
+            return app.local(name), sources[0]
+    raise UsageError(f"{path} is in no tier", hint="name a file below .ai, or an item")
+
+
 async def _copy_at(app: Services, text: str) -> ItemCopy:
+    if named := source_at(app, text):
+        return await asyncio.to_thread(_copy_of_file, app, *named)
     found = await items.find(app, text, app.source_names("all"))
     signed, stored = found.signed, found.stored
     yanked = stored.yanked_at is not None or found.state.yanked
@@ -118,6 +153,8 @@ def _copy_of_file(app: Services, tier: Collection, source: SourceFile) -> ItemCo
         item, *_ = app.gate.examine(replace(candidate, signature=None), tier.policy, {})
     version, metadata = (item.ref.version, item.metadata) if item else ("", {})
     signer = signed.signer.principal if signed else "none"
+    if refused == "signature.unknown-signer":
+        signer = f"unknown key {envelope_of(candidate).signatures[0][0][:16]}…"
     state = "" if signed else f" ({refused.removeprefix('signature.').replace('content', 'edited, not signed')})"
     about = {"version": version, "signer": signer, "yanked": False, "executables": candidate.executables, **metadata}
     return ItemCopy(f"{display_path(source.path)}{state}", candidate.files, about)
@@ -173,14 +210,17 @@ class VersionRecord:
 async def log(app: Services, text: str) -> tuple[list[VersionRecord], KiwiError | None]:
     """Return the versions of an item in each tier, newest first; and why the registry's are missing, if they are.
 
+    `text` is its address, or a path.
+
     Raises
     ------
     NotFound
         When no tier ever had the item.
     UsageError
-        When the address is malformed, or matches several items.
+        When the address is malformed, or matches several items; or as `source_at`.
     """
-    address, problem = parse_address(text), None
+    file = source_at(app, text)
+    address, problem = parse_address(f"{file[1].item_type}:{file[1].item_id}" if file else text), None
     found: dict[ItemRef, list[VersionRecord]] = {}
     for ref in (ItemRef(one.item_type, one.item_id) for one in address.refs()):
         rows = [row for name in app.source_names("local") for row in await _local_versions(app, name, ref)]
@@ -192,7 +232,13 @@ async def log(app: Services, text: str) -> tuple[list[VersionRecord], KiwiError 
             found[ref] = chosen
     if only := only_one([*found], text):
         return found[only], problem
-    raise problem or NotFound(f"no tier ever had an item {text}", hint="kiwi list --source all")
+    file = file or find_file(app, address)
+    hint = _add_command(file[1]) if file else "kiwi list --source all"
+    raise problem or NotFound(f"no tier ever had an item {text}", hint=hint)
+
+
+def _add_command(source: SourceFile) -> str:
+    return f"kiwi add {shlex.quote(display_path(source.path))}"
 
 
 async def _local_versions(app: Services, name: str, ref: ItemRef) -> list[VersionRecord]:
@@ -210,7 +256,7 @@ async def _local_versions(app: Services, name: str, ref: ItemRef) -> list[Versio
             continue
         record = admitted.get(f"{ref}@{version}")
         signer = app.trust.by_key.get(record.key_id) if record else None
-        about = (record.at[:19], record.digest) if record else ("", "")
+        about = (f"{record.at[:19]}Z", record.digest) if record else ("", "")
         who = signer.principal if signer else f"key id {record.key_id[:16]}…" if record else ""
         rows.append(VersionRecord(name, version, about[0], who, about[1], "earlier"))
     return rows

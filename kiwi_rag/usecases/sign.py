@@ -91,7 +91,8 @@ class Draft:
 class Author:
     """A signer of the files of a tier; each file is checked as it would be written, and nothing is written.
 
-    ``principal`` appears in the command that is shown to trust an unknown key.
+    ``principal`` appears in the command that is shown to trust an unknown key. A bump raises the version of a properly
+    signed file that is below the highest only if ``restores_old`` is set.
     """
 
     tier: Collection
@@ -99,6 +100,7 @@ class Author:
     key: SigningKey
     histories: VersionHistories
     principal: str
+    restores_old: bool = True
 
     async def drafts(
         self, sources: Sequence[SourceFile], *, bump: str | None = None, force: bool = False
@@ -109,7 +111,7 @@ class Author:
         ----------
         bump
             Raise the version of a file that changed since it was signed, or whose version was admitted with other
-            content; add a version to a file that has none.
+            content or is below the highest; add a version to a file that has none.
         force
             Sign files again that have a valid signature.
 
@@ -176,11 +178,12 @@ class Author:
         if item is None:
             return candidate
         contents = await self.histories.of(item.ref, fully=True)
-        taken = any(versions.conflicts(item, history) for history in contents.values())
-        if signed_statement(self.gate, self.tier, candidate, item) and not taken:
-            return candidate
         missing = is_version_missing(content.findings)
         if not missing and not semver.Version.is_valid(item.ref.version or ""):
+            return candidate
+        taken = any(versions.conflicts(item, history) for history in contents.values())
+        old = self.restores_old and not missing and versions.is_rollback(item, contents.get(self.tier.name, {}))
+        if signed_statement(self.gate, self.tier, candidate, item) and not (taken or old):
             return candidate
         known = [version for history in contents.values() for version in history]
         version = next_version([*known, *(() if missing else [item.ref.version or ""])], part)

@@ -95,7 +95,7 @@ class ValidationManager:
         return self._run_steps(candidate, policy, history, audit)[0]
 
     def inspect_or_raise(self, candidate: ItemCandidate, policy: Policy, audit: AuditSink) -> Item:
-        """Return the item if steps 0 to 6 find no error. Callers check this before they sign anything.
+        """Return the item with its warnings if steps 0 to 6 find no error. Callers check this before they sign.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class ValidationManager:
         item, findings = self.inspect(candidate)
         if item is None or has_errors(findings):
             raise self.reject(str(candidate.ref), findings, policy, audit, candidate.envelope)
-        return item
+        return replace(item, findings=findings)
 
     def read(self, source: SourceFile, root: Path, policy: Policy, audit: AuditSink, tier: str = "") -> ItemCandidate:
         """Read an item and its signature from a folder below `root`; `tier` is named in messages.

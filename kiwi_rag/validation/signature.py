@@ -130,10 +130,13 @@ def _item_mismatches(
         yield "signature.other-item", f"the signature is for {signed.ref}, not for {candidate.ref}"
     if signed.registry != audience:
         yield "signature.audience", f"signed for registry {signed.registry!r}; here registry_name is {audience!r}"
-    yield from _file_mismatches(candidate, signed)
-    if item is not None and signed.ref.version != item.ref.version:
+    mismatches = list(_file_mismatches(candidate, signed))
+    yield from mismatches
+    if item is None or mismatches:  # other files have other metadata
+        return
+    if signed.ref.version != item.ref.version:
         yield "signature.version", f"signed as version {signed.ref.version}; the file declares {item.ref.version}"
-    if item is not None and statement.canonical(signed.metadata) != statement.canonical(item.metadata):
+    if statement.canonical(signed.metadata) != statement.canonical(item.metadata):
         yield "signature.metadata", "the metadata of the file differs from what was signed"
 
 
@@ -176,10 +179,13 @@ def check_versions(item: Item, history: Mapping[str, str], holder: str, path: st
     """
     if conflicts(item, history):
         return [_conflict(item, holder, path, tier)]
-    version, highest = item.ref.version or "", max(history, key=semver.Version.parse, default=None)
-    if highest and semver.Version.parse(version) < semver.Version.parse(highest):
+    if is_rollback(item, history):
+        version, highest = item.ref.version or "", max(history, key=semver.Version.parse)
         message = f"version {version} is below {highest}, the highest admitted version of {item.ref.item_id}"
         hint = f"choose a version above {highest}; {_bump_hint(path, tier)}"
+        if version in history:  # with this content: `conflicts` was false
+            message += f"; the content is that of {version}, which was admitted earlier"
+            hint = f"to bring the older content back, {_bump_hint(path, tier)}" if tier else _bump_hint(path, tier)
         return [Finding("version.rollback", message, path=path, hint=hint)]
     return []
 
@@ -201,6 +207,12 @@ def _bump_hint(path: str, tier: str) -> str:
         return "its signer has to raise its version"
     where = " --tier user" if tier == "user" else ""
     return f"raise the version: kiwi sign {shlex.quote(path)}{where} --bump patch"
+
+
+def is_rollback(item: Item, history: Mapping[str, str]) -> bool:
+    """Return whether the item's version, a valid one, is below the highest that was admitted."""
+    own = semver.Version.parse(item.ref.version or "")
+    return any(own < semver.Version.parse(version) for version in history)
 
 
 def conflicts(item: Item, history: Mapping[str, str]) -> bool:

@@ -158,6 +158,43 @@ def test_a_version_below_the_highest_is_raised_above_it(ready: Kiwi):
     ready.run("add", str(path))
 
 
+def test_sign_prints_the_warnings_of_the_gate(ready: Kiwi):
+    path = ready.write("knowledge/acme/bare.md", note().replace('version: "1.0.0"\n', ""))
+    assert "warning metadata.version-missing: no version is declared; 0.0.0" in ready.run("sign", str(path)).stderr
+    assert "version-missing" not in ready.run("sign", str(path)).stderr  # it is signed already
+
+
+def test_validate_counts_what_a_trusted_key_signed_already(ready: Kiwi):
+    path = write_note(ready)
+    said = "1 of 1 item would be admitted, once signed by a trusted key\n"
+    assert ready.run("validate", str(path)).stderr == said
+    ready.run("sign", str(path))
+    assert ready.run("validate", str(path)).stderr == "1 of 1 item would be admitted, as signed by a trusted key\n"
+    ready.write("knowledge/acme/other.md", note())
+    both = ready.run("validate", ".ai").stderr
+    assert both == "2 of 2 items would be admitted, 1 of them once signed by a trusted key\n"
+    ready.run("trust", "remove", "ada@acme.example")
+    assert ready.run("validate", str(path)).stderr == said
+
+
+def test_an_older_version_that_was_checked_out_is_brought_back_by_the_command_shown(ready: Kiwi):
+    path = write_note(ready)
+    signature = path.with_name(f"{path.name}.sig")
+    ready.run("add", str(path))
+    old = path.read_bytes(), signature.read_bytes()
+    ready.run("add", str(write_note(ready, "1.1.0", OTHER)))
+    path.write_bytes(old[0])
+    signature.write_bytes(old[1])
+    (hint,) = refused(ready, "index", code="version.rollback")
+    assert hint.startswith("to bring the older content back, raise the version: kiwi sign ")
+    (finding,) = ready.json("index", expect=4)["refused"][0]["findings"]
+    assert finding["message"].endswith("; the content is that of 1.0.0, which was admitted earlier")
+    ready.run(*way_out(hint))
+    ready.run("index")
+    assert ready.json("list")[0]["version"] == "1.1.1"
+    assert path.read_bytes() == old[0].replace(b"1.0.0", b"1.1.1")
+
+
 @pytest.mark.parametrize("command", ["sign", "add"])
 @pytest.mark.parametrize("how", ["retired", "compromised", "unknown"])
 def test_a_key_that_may_not_sign_changes_nothing(ready: Kiwi, how: str, command: str):
@@ -395,12 +432,12 @@ def test_the_signature_of_an_unknown_signer_is_replaced_only_by_force(ready: Kiw
     assert ready.json("verify")[0]["signer"] == "bob@acme.example"
 
 
-def test_an_edit_of_metadata_and_text_is_resolved_by_either_hint(ready: Kiwi):
+def test_an_edit_of_metadata_version_and_text_is_one_finding_with_one_way_out(ready: Kiwi):
     path = admitted(ready)
-    path.write_text(path.read_text().replace("author: ada", "author: bob") + "\nEdited.\n")
-    hints = {f["code"]: f["hint"] for row in ready.json("index", expect=4)["refused"] for f in row["findings"]}
-    assert {"signature.content", "signature.metadata"} <= set(hints)
-    ready.run(*way_out(hints["signature.metadata"]))
+    text = path.read_text().replace("author: ada", "author: bob").replace('"1.0.0"', '"1.0.1"')
+    path.write_text(text + "\nEdited.\n")
+    (hint,) = refused(ready, "index", code="signature.content")
+    ready.run(*way_out(hint))
     ready.run("index")
     assert ready.json("verify")[0]["state"] == "verified"
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,12 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kiwi]:
         path = str(user.write(NOTE, note(version, extra)))
         user.run("add", path)
         user.run("publish", path)
+    for version in ("1.0.0", "1.1.0"):
+        path = str(user.write("knowledge/acme/two.md", note(version)))
+        user.run("add", path)
+        user.run("publish", path)
+    Path(path).unlink()
+    user.run("index")
     user.run("yank", "acme/note@1.0.0", "--reason", "wakes too late", "--yes")
     user.run("add", str(user.write(NOTE, note("1.1.1", "It wakes at five."))))
     secret = str(user.write("knowledge/acme/mine.md", note()))
@@ -104,6 +111,43 @@ def test_a_signature_that_does_not_verify_gives_no_metadata_in_a_diff(ready: Kiw
     assert "ceo@acme.example" not in shown and "approved" not in shown
 
 
+def test_a_path_is_taken_by_all_three_commands_as_its_item(indexed: Kiwi):
+    path = ".ai/knowledge/acme/note.md"
+    assert indexed.json("log", path) == indexed.json("log", "acme/note")
+    assert indexed.json("log", f"{path}.sig")[0]["version"] == "1.0.0"
+    indexed.write(NOTE, note("1.1.0", "It wakes at six."))
+    assert indexed.json("diff", path, expect=3) == indexed.json("diff", "acme/note", expect=3)
+    found = indexed.json("diff", "acme/note@1.0.0", path, expect=3)
+    assert found["new"] == f"{path} (edited, not signed)"
+    for command in ("diff", "log"):
+        assert "is in no tier" in indexed.run(command, "/etc/passwd", expect=2).stderr
+    other = indexed.write("knowledge/acme/other.md", note())
+    for what in (str(other), "acme/other"):
+        said = indexed.run("log", what, expect=1).stderr
+        assert "no tier ever had" in said
+    run_hint(indexed, said)
+    assert indexed.json("log", str(other))[0]["state"] == "indexed"
+
+
+def test_what_follows_from_the_shown_content_is_not_repeated(indexed: Kiwi):
+    text = (indexed.cwd / ".ai" / NOTE).read_text()
+    indexed.write(NOTE, text.replace("description: ", "description: Soon, ").replace("staging]", "night]"))
+    told = indexed.run("diff", "acme/note", expect=3).stdout
+    assert "tags: " in told and "+description: Soon, " in told
+    assert "\ndescription: " not in told
+    assert "description" in indexed.json("diff", "acme/note", expect=3)["facts"]
+
+
+def test_the_key_of_an_unknown_signer_is_named(indexed: Kiwi):
+    key_id = indexed.json("keys", "show")["key_id"]
+    other = indexed.write("knowledge/acme/other.md", note())
+    indexed.run("keys", "new", "second", "--principal", "bob@acme.example")
+    indexed.run("add", str(other), "--key", "second")
+    indexed.run("trust", "remove", ADA)
+    found = indexed.json("diff", "acme/other", ".ai/knowledge/acme/note.md", expect=3)
+    assert found["facts"]["signer"] == {"old": "bob@acme.example", "new": f"unknown key {key_id[:16]}…"}
+
+
 def test_versions_and_tiers_are_compared(published: Kiwi):
     told = published.run("diff", "acme/note@1.0.0", "acme/note@1.1.0", expect=3).stdout
     assert "version: 1.0.0 → 1.1.0" in told
@@ -136,6 +180,9 @@ def test_the_log_has_every_version_of_every_tier_newest_first(published: Kiwi):
     assert rows[-1]["reason"] == "wakes too late"
     assert rows[1]["digest"] == rows[3]["digest"] != rows[0]["digest"]
     line = published.run("log", "acme/note@registry").stdout.splitlines()[1]
+    lines = published.run("log", "acme/note@project").stdout.splitlines()
+    assert re.match(rf"project  1.1.1  2\d+-\S+Z  {ADA}", lines[0])
+    assert re.match(rf"project  1.1.0  admitted 2\d+-\d\d-\d\dT[\d:]+Z  {ADA}", lines[1])
     assert re.fullmatch(rf"registry  1.0.0  \S+Z  {ADA}  [0-9a-f]{{16}}  yanked: wakes too late", line)
     assert published.run("log", "acme/mine@registry").stdout.endswith("  published  private\n")
 
@@ -251,6 +298,21 @@ def test_a_yanked_and_a_shadowed_version_are_explained(published: Kiwi):
     assert published.run(*shlex.split(hint)[1:], expect=3).stdout
     checks = {check["name"]: check["says"] for check in published.json("why", "acme/note")["checks"]}
     assert "last read " in checks["Revocations"]
+
+
+def test_a_version_that_no_tier_has_is_not_explained_by_the_file_of_another(indexed: Kiwi):
+    path = indexed.write(NOTE, note("1.1.0", "It wakes at six."))
+    assert indexed.json("why", "acme/note@1.1.0", expect=4)["what"] == ".ai/knowledge/acme/note.md"
+    indexed.run("add", str(path), "--bump", "patch")
+    for ref in ("acme/note@9.9.9", "acme/note@9.9.9@project", "acme/note@1.0.0"):
+        shown, explained = (indexed.run(command, ref, expect=1).stderr for command in ("show", "why"))
+        assert explained == shown
+        assert "there is no registry yet" in shown or f"no item {ref}" in shown
+
+
+def test_an_older_version_that_the_registry_still_has_is_explained_from_there(published: Kiwi):
+    found = published.json("why", "acme/two@1.0.0")
+    assert (found["what"], found["state"]) == ("knowledge:acme/two@1.0.0@registry", "trusted")
 
 
 def test_a_revoked_key_and_a_version_that_was_rolled_back_are_explained(indexed: Kiwi):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +115,18 @@ async def test_bump_raises_the_version_of_a_skill_whose_other_file_changed(tmp_p
     assert verify(envelope_of(main), TRUST).statement.ref.version == "1.1.0"
     (draft,) = await signed(tmp_path, bump="minor")
     assert (draft.fresh, draft.wrote) == (False, "")
+
+
+async def test_an_older_version_is_raised_only_by_an_author_who_restores_old_ones(tmp_path: Path) -> None:
+    main = skills.write(tmp_path)
+    await signed(tmp_path)
+    digest = content_digest(verify(envelope_of(main), TRUST).statement.digests)
+    one = author(tmp_path, Histories(**{"1.0.0": digest, "1.1.0": "aa"}))
+    sources = item_files.sources_of([main], tmp_path)
+    (kept,), refused = await replace(one, restores_old=False).drafts(sources, bump="patch")
+    assert (kept.fresh, kept.ref.version, refused) == (False, "1.0.0", [])
+    (raised,), refused = await one.drafts(sources, bump="patch")
+    assert (raised.fresh, raised.ref.version, refused) == (True, "1.1.1", [])
 
 
 async def test_bump_adds_a_version_to_a_skill_without_one(tmp_path: Path) -> None:

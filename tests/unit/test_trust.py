@@ -67,7 +67,7 @@ def test_the_four_refusals_are_four_classes_with_hints() -> None:
     assert [type(r) for r in refusals] == [Unsigned, UnknownSigner, WrongKey, BadSignature]
     assert len({r.code for r in refusals}) == len({r.message for r in refusals}) == 4
     for each in refusals:
-        assert each.hint.startswith(("kiwi ", "if you know", "if you edited")), each.hint
+        assert each.hint.startswith(("kiwi ", "if you know", "if you edited", "rename it")), each.hint
 
 
 def test_an_empty_policy_trusts_nobody() -> None:

@@ -35,6 +35,7 @@ PAUSES = (1.0, 5.0, 30.0)
 """Seconds before the first, second and each further retry of a failed run."""
 
 # Never watched, even if a pattern includes them: installing packages changes tens of thousands of files there.
+_TEXTS = (".md", ".markdown", ".txt")
 _NOISY = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".gradle"})
 
 Update = Callable[["Sequence[str] | None"], Awaitable[SyncReport]]
@@ -135,7 +136,7 @@ async def watch(
 ) -> AsyncGenerator[Synced | Retrying | RootMissing]:
     """Update the index from the workspace, then after every change, until it is cancelled; yield each outcome.
 
-    With `only`, changes in these folders of the root alone count.
+    With `only`, changes in these folders of the root alone count, and of texts beside them.
     """
     while True:
         identity = _identity(workspace.root)
@@ -210,9 +211,8 @@ def _is_watched(base: Path, path: str, only: Collection[str] = ()) -> bool:
     Called for thousands of changes in a row, so it only compares names and reads no patterns.
     """
     steps = path[len(str(base)) + 1 :].replace(os.sep, "/").split("/")
-    return (
-        bool(steps[0]) and (not only or steps[0] in only) and not any(step in NEVER or step in _NOISY for step in steps)
-    )
+    is_named = not only or steps[0] in only or (len(steps) == 1 and steps[0].endswith(_TEXTS))
+    return bool(steps[0]) and is_named and not any(step in NEVER or step in _NOISY for step in steps)
 
 
 def _is_locked(root: Path) -> bool:
