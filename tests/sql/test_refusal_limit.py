@@ -15,8 +15,7 @@ from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
 from tests.sql.publication import published
-from tests.sql.test_lock_order import publish as later_publish
-from tests.sql.test_lock_order import waiting
+from tests.sql.test_lock_order import publish, waiting
 
 ONE = admission("acme/x")
 BAD = "select public.publish_item('[]', '{}')"
@@ -161,15 +160,15 @@ def wait(connection: psycopg.Connection, time: str) -> None:
     connection.execute(f"alter function kiwi.take_locks set lock_timeout = '{time}'")  # type: ignore[arg-type]
 
 
-def publish(connection: psycopg.Connection, one: Admission) -> None:
+def publish_one(connection: psycopg.Connection, one: Admission) -> None:
     assert "sequence" in published(connection, one)
 
 
-def yank(connection: psycopg.Connection, one: Admission) -> None:
+def yank_one(connection: psycopg.Connection, one: Admission) -> None:
     connection.execute("select public.yank_item('directive', %s)", [str(one.ref.item_id)])
 
 
-def revoke(connection: psycopg.Connection, one: Admission) -> None:
+def revoke_signer(connection: psycopg.Connection, one: Admission) -> None:
     assert values(connection, f"select public.revoke_signer('{one.key_id}', 'stolen')") == [True]
 
 
@@ -177,16 +176,20 @@ HOLD = "set local idle_in_transaction_session_timeout = 0; set local statement_t
 
 
 @pytest.mark.usefixtures("login")
-@pytest.mark.parametrize(("call", "then"), [(publish, "select pg_sleep(60)"), (yank, "select 1"), (revoke, "select 1")])
+@pytest.mark.parametrize(
+    ("call", "then"), [(publish_one, "select pg_sleep(600)"), (yank_one, "select 1"), (revoke_signer, "select 1")]
+)
 def test_a_publisher_does_not_hold_up_the_registry(
     impatient: psycopg.Connection, url: str, call: Callable[[psycopg.Connection, Admission], None], then: str
 ) -> None:
     """Before, it held the audit's lock, that of an item, or a signer's row for as long as it liked."""
-    publish(impatient, ONE)
+    publish_one(impatient, ONE)
     held = psycopg.connect(url, user="mallory")
-    held.execute(HOLD)
-    publish(held, ONE if call is yank else admission("acme/y"))  # what is published already still takes the item's lock
+    again = ONE if call is yank_one else admission("acme/y")  # what is published already is locked, too
+    publish_one(held, again)
     refuse(held, 1)
+    held.execute(HOLD)
+    impatient.execute("set statement_timeout = '60s'")
     held.pgconn.send_query(then.encode())
     call(impatient, ONE)
     with pytest.raises(psycopg.OperationalError):
@@ -210,7 +213,7 @@ async def test_who_waits_for_the_publisher_that_is_ended_goes_on(impatient: psyc
 async def publish_once(line: psycopg.AsyncConnection, number: int) -> None:
     """Publish an item, and commit it."""
     async with line.transaction():
-        await later_publish(line, admission(f"acme/z{number}"))
+        await publish(line, admission(f"acme/z{number}"))
 
 
 @pytest.mark.parametrize("role", ["kiwi_admin", "kiwi_indexer"])
