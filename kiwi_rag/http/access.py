@@ -216,6 +216,12 @@ class AccessControl:
         answer = self._refusal(HTTPConnection(scope)) or self._login(HTTPConnection(scope), scope["method"])
         await (answer or self.app)(scope, receive, _with_headers(send))
 
+    def identify(self, scope: Scope) -> str:
+        """Return the name of a request's token, or the digest of its cookie; empty where neither is valid."""
+        request = HTTPConnection(scope)
+        _, caller, by_cookie = self._caller(request)
+        return _digest(request.cookies[COOKIE]) if caller and by_cookie else caller
+
     def _refusal(self, request: HTTPConnection) -> Response | None:
         """Return the answer to a request that is not allowed, None to one that is."""
         method, path = request.scope["method"], request.scope["path"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from asyncio import Transport
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from kiwi_rag.consent import is_loopback
 from kiwi_rag.errors import UsageError
 
 DRAIN_SECONDS = 10
@@ -27,17 +29,32 @@ PORT_CONNECTIONS, SOCKET_CONNECTIONS = 500, 200
 SPARE_CONNECTIONS = 100
 """Further ones that may send a request, to be told that there is no room."""
 CLIENT_CONNECTIONS = PORT_CONNECTIONS // 2
-"""Connections of the port that send the same token or cookie from the same address."""
+"""Connections of the port of one client: `client_of`."""
+
+Identify = Callable[[Scope], str]
+"""Returns the name of the valid token or cookie of a request; empty where it has none."""
 
 
-def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+def client_of(scope: Scope, name: str) -> str:
+    """Return who sends a request: `name`, or else the address; all addresses of this machine are one client.
+
+    A header that was not checked tells nothing: a client could send another one each time.
+    """
+    address = str((scope.get("client") or ("",))[0]).removeprefix("::ffff:")  # an IPv4 address at an IPv6 socket
+    return f"name {name}" if name else "this machine" if is_loopback(address) else address
+
+
+def uvicorn_config(app: ASGIApp, identify: Identify = lambda _: "") -> uvicorn.Config:
     """Return the configuration of a server of `app`."""
     limits: Any = {"h11_max_incomplete_event_size": 64 * 1024, "timeout_graceful_shutdown": DRAIN_SECONDS}
-    limits |= {"timeout_keep_alive": WAIT_SECONDS["next request"]}
+    limits |= {
+        "http": partial(LimitedConnection, identify=identify),
+        "timeout_keep_alive": WAIT_SECONDS["next request"],
+    }
     # Kiwi's own logging is set up already.
     left_out: Any = {"ws": "none", "log_config": None, "access_log": False, "server_header": False}
     # h11 limits the size of a head, and strips optional white space around a header's value.
-    return uvicorn.Config(app, http=LimitedConnection, **limits, **left_out)
+    return uvicorn.Config(app, **limits, **left_out)
 
 
 class StrictParser(h11.Connection):
@@ -66,11 +83,15 @@ class LimitedConnection(H11Protocol):
     client. When there are too many, the one that has waited for the longest time is closed.
     """
 
-    _client: Any = None
+    _client = ""
     _waits_for = ""
     _timer: Any = None
     waits_since = 0.0
     """When the service began to wait for the client, by the loop's clock; 0 while it does not."""
+
+    def __init__(self, *given: Any, identify: Identify, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._identify = identify
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Start to wait for the first head, if there is room."""
@@ -143,8 +164,8 @@ class LimitedConnection(H11Protocol):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, unless too many others are being answered, of all clients or of its own."""
-        sent, others, app = dict(scope["headers"]), self._others(), self.config.loaded_app
-        self._client = (self.client or ("",))[0], sent.get(b"authorization"), sent.get(b"cookie")
+        others, app = self._others(), self.config.loaded_app
+        self._client = client_of(scope, self._identify(scope))
         if not _has_room(others, self._places):
             app = busy(503, "too many requests at the same time")
         elif not self.is_local and not _has_room([x for x in others if x._client == self._client], CLIENT_CONNECTIONS):

@@ -204,7 +204,7 @@ class Service(uvicorn.Server):
         ]
         self._app = Starlette(routes=routes, lifespan=lambda _: api.running())
         protected = AccessControl(self._app, tokens, self._logins, names, reader_posts=api.reader_posts)
-        super().__init__(uvicorn_config(protected))
+        super().__init__(uvicorn_config(protected, protected.identify))
 
     def add(self, pages: Sequence[BaseRoute], refuse: Callable[[Request, Exception], Response]) -> None:
         """Add the routes of the web interface, and the answer for addresses and methods that no route has."""

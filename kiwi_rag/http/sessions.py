@@ -9,16 +9,20 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types import INVALID_REQUEST
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from kiwi_rag.http.limits import busy
+from kiwi_rag.http.limits import busy, client_of
 
 IDLE_SECONDS = 30 * 60.0
 """A session without a request for so long ends."""
 MAX_SESSIONS = 200
 MAX_OF_CALLER = MAX_SESSIONS // 2
+RESERVED = 20
+"""Places of `MAX_SESSIONS` for callers that have no session yet."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,8 +51,11 @@ class AgentSessions:
         headers = Headers(raw=scope.get("headers", []))
         given, version = headers.get(MCP_SESSION_ID_HEADER), headers.get(MCP_PROTOCOL_VERSION_HEADER)
         found = next((one for one in self._sessions if one.id == given), None)
-        crowd, surplus = self._crowd(_caller(scope))
-        if found:
+        caller = _caller(scope)
+        crowd, surplus = self._crowd(caller)
+        if found and found.caller != caller:
+            await _unknown()(scope, receive, send)
+        elif found:
             await self._continue(found, scope, receive, send)
         elif given or scope["type"] != "http" or version not in (None, *HANDSHAKE_PROTOCOL_VERSIONS):
             await self.app(scope, receive, send)
@@ -85,7 +92,7 @@ class AgentSessions:
         own = [one for one in self._sessions if one.caller == caller]
         if len(own) >= MAX_OF_CALLER:
             return own, len(own) - MAX_OF_CALLER + 1
-        return self._sessions, len(self._sessions) - MAX_SESSIONS + 1
+        return self._sessions, len(self._sessions) - MAX_SESSIONS + 1 + (RESERVED if own else 0)
 
     async def _add(self, session: _Session, scope: Scope) -> None:
         """Keep a new session, and end as many idle ones as are too many, as their clients would."""
@@ -99,9 +106,13 @@ class AgentSessions:
 
 
 def _caller(scope: Scope) -> str:
-    """Return the name of the token, or the address of the client where there is none."""
-    client = scope.get("client") or ("",)
-    return str(scope.get("state", {}).get("caller") or client[0])
+    return client_of(scope, scope.get("state", {}).get("caller", ""))
+
+
+def _unknown() -> JSONResponse:
+    """Return the answer that the SDK gives for a session that does not exist."""
+    error = {"code": INVALID_REQUEST, "message": "Session not found"}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, 404)
 
 
 async def _no_body() -> Message:

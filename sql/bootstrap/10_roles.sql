@@ -18,4 +18,9 @@ begin
             execute format('grant %I to %I with inherit true, set true', wanted, current_user);
         end if;
     end loop;
+    begin
+        grant pg_monitor, pg_signal_backend to kiwi_owner; -- for end_holders
+    exception when insufficient_privilege or unique_violation then
+        null; -- whoever migrates may not, or the other database's migration did it
+    end;
 end $$;

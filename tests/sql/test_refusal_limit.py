@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
 from kiwi_rag.errors import RefusedTooOften
+from kiwi_rag.model import Admission
 from kiwi_rag.signing import keys
 from kiwi_rag.stores.postgres import RegistryVectorStore
 from tests.conformance.items import admission
 from tests.sql.publication import published
-from tests.sql.test_lock_order import waiting
+from tests.sql.test_lock_order import publish, waiting
 
 ONE = admission("acme/x")
 BAD = "select public.publish_item('[]', '{}')"
@@ -145,6 +146,99 @@ def test_a_call_that_was_not_read_and_is_not_committed_holds_up_nobody(
         assert "sequence" in published(limited, ONE)
     published(limited, admission("acme/y"))
     assert limited.execute(COUNTED).fetchall() == [("mallory", "2026-01-01T12:00Z", 1)]
+
+
+@pytest.fixture
+def impatient(limited: psycopg.Connection) -> psycopg.Connection:
+    """A registry that ends a publisher who holds a lock for 0.45 seconds."""
+    wait(limited, "150ms")
+    return limited
+
+
+def wait(connection: psycopg.Connection, time: str) -> None:
+    """Set how long it waits for a lock before it ends those that hold one for three times as long."""
+    connection.execute(f"alter function kiwi.take_locks set lock_timeout = '{time}'")  # type: ignore[arg-type]
+
+
+def publish_one(connection: psycopg.Connection, one: Admission) -> None:
+    assert "sequence" in published(connection, one)
+
+
+def yank_one(connection: psycopg.Connection, one: Admission) -> None:
+    connection.execute("select public.yank_item('directive', %s)", [str(one.ref.item_id)])
+
+
+def revoke_signer(connection: psycopg.Connection, one: Admission) -> None:
+    assert values(connection, f"select public.revoke_signer('{one.key_id}', 'stolen')") == [True]
+
+
+HOLD = "set local idle_in_transaction_session_timeout = 0; set local statement_timeout = 0"
+
+
+@pytest.mark.usefixtures("login")
+@pytest.mark.parametrize(
+    ("call", "then"), [(publish_one, "select pg_sleep(600)"), (yank_one, "select 1"), (revoke_signer, "select 1")]
+)
+def test_a_publisher_does_not_hold_up_the_registry(
+    impatient: psycopg.Connection, url: str, call: Callable[[psycopg.Connection, Admission], None], then: str
+) -> None:
+    """Before, it held the audit's lock, that of an item, or a signer's row for as long as it liked."""
+    publish_one(impatient, ONE)
+    held = psycopg.connect(url, user="mallory")
+    again = ONE if call is yank_one else admission("acme/y")  # what is published already is locked, too
+    publish_one(held, again)
+    refuse(held, 1)
+    held.execute(HOLD)
+    impatient.execute("set statement_timeout = '60s'")
+    held.pgconn.send_query(then.encode())
+    call(impatient, ONE)
+    with pytest.raises(psycopg.OperationalError):
+        held.pgconn.consume_input()
+        held.execute("select 1")
+    held.close()
+
+
+@pytest.mark.usefixtures("login")
+async def test_who_waits_for_the_publisher_that_is_ended_goes_on(impatient: psycopg.Connection, url: str) -> None:
+    holder, *others = [await psycopg.AsyncConnection.connect(url, user="mallory") for _ in range(4)]
+    await holder.execute(BAD)
+    calls = [asyncio.create_task(publish_once(line, number)) for number, line in enumerate(others)]
+    await asyncio.gather(*calls)
+    with pytest.raises(psycopg.errors.AdminShutdown):
+        await holder.execute("select 1")
+    for line in (holder, *others):
+        await line.close()
+
+
+async def publish_once(line: psycopg.AsyncConnection, number: int) -> None:
+    """Publish an item, and commit it."""
+    async with line.transaction():
+        await publish(line, admission(f"acme/z{number}"))
+
+
+@pytest.mark.parametrize("role", ["kiwi_admin", "kiwi_indexer"])
+def test_admins_and_indexers_are_not_ended(
+    impatient: psycopg.Connection, url: str, login: psycopg.Connection, role: str
+) -> None:
+    impatient.execute(f"grant {role} to mallory")  # type: ignore[arg-type]
+    wait(impatient, "20ms")
+    with psycopg.connect(url, user="mallory") as held:
+        refuse(held, 1)
+        with pytest.raises(psycopg.errors.LockNotAvailable):  # after twelve waits
+            published(impatient, ONE)
+        assert values(held, "select 1") == [1]
+
+
+def test_nobody_is_ended_where_the_owner_may_end_no_connection(
+    impatient: psycopg.Connection, login: psycopg.Connection, url: str
+) -> None:
+    wait(impatient, "20ms")
+    with psycopg.connect(url, user="mallory") as held, impatient.transaction(force_rollback=True):
+        refuse(held, 1)
+        impatient.execute("revoke pg_signal_backend from kiwi_owner")
+        with pytest.raises(psycopg.errors.LockNotAvailable), impatient.transaction():
+            published(impatient, ONE)
+        assert values(held, "select 1") == [1]
 
 
 def test_what_its_caller_rolls_back_leaves_no_trace_and_counts_until_then(

@@ -65,9 +65,10 @@ class Agents:
         (route,) = [one for one in self.app.app.routes if getattr(one, "path", "") == "/mcp"]
         return len(route.endpoint.session_manager._server_instances)
 
-    def caller(self, name: str) -> Caller:
+    def caller(self, name: str, address: str = "") -> Caller:
         async def named(scope: Any, receive: Any, send: Any) -> None:
-            await self.app({**scope, "state": {"caller": name}}, receive, send)
+            state = {} if address else {"caller": name}
+            await self.app({**scope, "state": state, "client": (address, 1)}, receive, send)
 
         return Caller(httpx.AsyncClient(transport=httpx.ASGITransport(named), base_url="http://localhost"))
 
@@ -87,6 +88,7 @@ class Agents:
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MAX_SESSIONS", 4)
     monkeypatch.setattr(sessions, "MAX_OF_CALLER", 3)
+    monkeypatch.setattr(sessions, "RESERVED", 0)
 
 
 @asynccontextmanager
@@ -143,6 +145,37 @@ async def test_a_session_in_use_does_not_end() -> None:
             assert refused.status_code == 200, "the other caller's session is idle"
         assert await caller.open(*ids) == [True] * 3
         assert await caller.open(await caller.begin()) == [True]
+
+
+async def test_addresses_of_this_machine_are_one_caller() -> None:
+    """200 sessions in use of 127.0.0.2 and 127.0.0.3 left no place to 127.0.0.1."""
+    async with serving() as agents:
+        callers = [agents.caller("", f"127.0.0.{number}") for number in (1, 2, 3)]
+        ids = [await one.begin() for one in callers]
+        async with agents.working(callers[0], *ids):
+            assert (await callers[1].post(INITIALIZE)).status_code == 503
+            other = agents.caller("one")
+            assert await other.open(await other.begin()) == [True]
+
+
+async def test_a_place_is_left_for_a_caller_without_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "RESERVED", 1)
+    async with serving() as agents:
+        first, second = agents.caller("one"), agents.caller("two")
+        ids = [await first.begin(), await first.begin()]
+        async with agents.working(first, *ids), agents.working(second, await second.begin()):
+            assert {(await one.post(INITIALIZE)).status_code for one in (first, second)} == {503}
+            assert (await agents.caller("three").post(INITIALIZE)).status_code == 200
+
+
+async def test_a_session_is_its_callers_own() -> None:
+    async with serving() as agents:
+        caller, other = agents.caller("one"), agents.caller("two")
+        begun = await caller.begin()
+        unknown, refused = await other.post(LIST, "never-begun"), await other.post(LIST, begun)
+        assert (refused.status_code, refused.json()) == (404, unknown.json())
+        assert (await other.http.delete("/mcp", headers={"Mcp-Session-Id": begun})).status_code == 404
+        assert await caller.open(begun) == [True]
 
 
 async def test_sessions_that_were_ended_or_never_begun_take_no_place() -> None:

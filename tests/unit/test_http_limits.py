@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.datastructures import Headers
 from uvicorn.server import ServerState
 
 from kiwi_rag.http import limits
+from kiwi_rag.http.access import AccessControl, Logins, Role, TokenFile
 
 PATIENCE = 60.0
 MOMENT = 0.2
@@ -96,16 +98,22 @@ class Line:
         return loop.time() - began
 
 
+def named(scope: Any) -> str:
+    """The valid tokens are one, one-other and two."""
+    token = Headers(scope=scope).get("authorization", "").removeprefix("Bearer ")
+    return token if token in ("one", "one-other", "two") else ""
+
+
 @asynccontextmanager
 async def serving(path: Path) -> AsyncIterator[Running]:
     application = Application()
-    config = limits.uvicorn_config(application)
+    config = limits.uvicorn_config(application, named)
     config.load()
     state = ServerState()
     loop = asyncio.get_running_loop()
 
     def connection() -> limits.LimitedConnection:
-        return limits.LimitedConnection(config, state, {})
+        return limits.LimitedConnection(config, state, {}, identify=named)
 
     async with (
         AsyncExitStack() as stack,
@@ -223,12 +231,9 @@ async def test_places_of_the_port_are_not_those_of_the_socket(
     assert await (await running.connect(WHOLE, local=True)).status() == 503
 
 
-@pytest.mark.parametrize("secret", [b"Authorization: Bearer one", b"Cookie: kiwi=one"])
-async def test_one_client_does_not_take_all_places(
-    running: Running, monkeypatch: pytest.MonkeyPatch, secret: bytes
-) -> None:
+async def test_one_client_does_not_take_all_places(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CLIENT_CONNECTIONS", 3)
-    head = b" HTTP/1.1\r\nHost: a\r\n" + secret
+    head = b" HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer one"
     for _ in range(3):
         await running.connect(b"GET /work" + head + b"\r\n\r\n")
     await running.until(lambda: running.application.begun == 3)
@@ -237,6 +242,53 @@ async def test_one_client_does_not_take_all_places(
     assert answer.startswith(b"HTTP/1.1 429") and b"retry-after: 1" in answer and b'"busy"' in answer
     assert await (await running.connect(b"GET /" + head + b"-other\r\n\r\n")).status() == 200
     assert await (await running.connect(WHOLE)).status() == 200
+
+
+@pytest.mark.parametrize(
+    "sent", [b"Authorization: Bearer one\r\nCookie: kiwi=%d", b"Authorization: Bearer x%d", b"Cookie: kiwi=%d"]
+)
+async def test_headers_that_are_not_valid_make_no_further_clients(
+    running: Running, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """One token with another cookie each time took all 500 places."""
+    monkeypatch.setattr(limits, "CLIENT_CONNECTIONS", 3)
+    head = b" HTTP/1.1\r\nHost: a\r\n" + sent + b"\r\n\r\n"
+    for number in range(3):
+        await running.connect(b"GET /work" + head % number)
+    await running.until(lambda: running.application.begun == 3)
+    assert await (await running.connect(b"GET /" + head % 3)).status() == 429
+    other = b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer two\r\n\r\n"
+    assert await (await running.connect(other)).status() == 200
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("127.0.0.1", "127.0.0.2", True), ("127.0.0.1", "::1", True), ("::ffff:127.0.0.3", "127.0.0.1", True),
+        ("192.0.2.1", "192.0.2.2", False), ("192.0.2.1", "127.0.0.1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+    ],
+)  # fmt: skip
+def test_all_addresses_of_this_machine_are_one_client(first: str, second: str, same: bool) -> None:
+    one, other = ({"client": (address, 1)} for address in (first, second))
+    assert (limits.client_of(one, "") == limits.client_of(other, "")) is same
+    assert limits.client_of(one, "ada") == limits.client_of(other, "ada") != limits.client_of(one, "")
+    assert limits.client_of(one, second) != limits.client_of(other, "")
+
+
+def test_only_a_valid_token_or_cookie_names_a_client(tmp_path: Path) -> None:
+    tokens, logins = TokenFile(tmp_path / "tokens.json"), Logins()
+    control = AccessControl(Application(), tokens, logins)
+    token, cookies = tokens.add("ada", Role.READER), [logins.complete(logins.begin()) for _ in range(2)]
+
+    def name(**headers: str) -> str:
+        sent = [(key.encode(), value.encode()) for key, value in headers.items()]
+        return control.identify({"type": "http", "headers": sent})
+
+    assert name(authorization=f"Bearer {token}", cookie="kiwi=junk") == "ada"
+    named = {name(cookie=f"other=x; kiwi={cookie}") for cookie in cookies}
+    assert len(named) == 2 and "" not in named
+    assert name() == name(authorization="Bearer junk") == name(cookie="kiwi=junk") == ""
 
 
 async def test_a_clients_own_idle_connection_is_closed_for_its_next(

@@ -7,8 +7,6 @@
 -- that changes several items through several calls must reckon with a deadlock, which Postgres ends by refusing one of
 -- the two.
 create or replace function kiwi.lock_index() returns void
-    language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-    perform from kiwi_private.locks where name = 'index' for update;
-    perform set_config('idle_in_transaction_session_timeout', '15s', true);
-end $$;
+    language sql set search_path = pg_catalog, pg_temp as $$
+        select kiwi.take_locks('{index}');
+        select set_config('idle_in_transaction_session_timeout', '15s', true) $$;

@@ -3,10 +3,7 @@
 -- published. Whose item it is counts, too, so that no wait tells of somebody's private item of that name.
 create or replace function kiwi.lock_item(owner_keys text[], predicate jsonb) returns void
     language sql set search_path = pg_catalog, pg_temp as $$
-        select from kiwi_private.locks
-        where name in (
+        select kiwi.take_locks(array(
             select 'item' || (hashtextextended(k || ':' || (predicate ->> 'item_type') || ':' || kiwi.fold_item_id(predicate ->> 'item_id'), 0) & 255)
             from unnest(owner_keys) as k
-        )
-        order by name
-        for update $$;
+        )) $$;

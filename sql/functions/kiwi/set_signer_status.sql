@@ -4,7 +4,8 @@ create or replace function kiwi.set_signer_status(which_key text, new_status tex
 declare
     signer kiwi.signers;
 begin
-    select * into signer from kiwi.signers where key_id = which_key for update;
+    perform kiwi.take_locks('{}', which_key);
+    select * into signer from kiwi.signers where key_id = which_key;
     if not found then
         raise exception using errcode = 'KW010',
             message = format('no signer has the key id %s', which_key),
