@@ -57,6 +57,10 @@
             └── RegistryRefused   registry-refused the registry itself refused the call
                 └── RefusedTooOften refused-too-often too many calls of this login were refused within the minute
 
+Errors that one module alone raises are defined there: `HitChanged` (``changed``), `LockDiffers` (``lock-differs``),
+`LockInvalid` (``lock``), `SkillFolderTaken` (``folder-taken``), `InstalledSkillEdited` (``skill-edited``),
+`NotRegularFile` (``not-a-file``), `HooksRefused` (``git-hooks``), `ClientFileError` (``client-file``) with two more.
+
 A class's docstring is its default message. ``hint`` says what to do next, as a command where one exists.
 """
 

@@ -105,7 +105,7 @@ def bm25(frequencies: Mapping[str, int], length: int, weights: Mapping[str, floa
     )
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=8_192)
 def _terms_of(word: str) -> tuple[str, ...]:
     return tuple(term for piece in _pieces(word) if (term := _term(piece)))
 
@@ -117,7 +117,7 @@ def _pieces(word: str) -> Iterator[str]:
         yield from parts
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=8_192)
 def _term(word: str) -> str:
     lowered = word.lower().strip("_")[:MAX_TERM_LENGTH]
     return "" if lowered in _STOP_WORDS else _stemmer().stemWord(lowered)

@@ -13,11 +13,11 @@ from typing import Any
 
 from kiwi_rag.model import (
     CollectionStatistics,
-    Explanation,
     FusionWeights,
     ItemState,
     Passage,
     RefusedHit,
+    SearchExplanation,
     SearchQuery,
     SearchReply,
     SearchResult,
@@ -101,7 +101,7 @@ def items() -> SearchReply:
         TierOutcome("project", "ok", 0.01, 30, "exact", None, timings, statistics),
         TierOutcome("registry", "timeout", 10.0, 0, "", {"message": "no answer in 10 s", "hint": "KIWI_DEADLINE=9"}),
     )  # fmt: skip
-    explanation = Explanation(
+    explanation = SearchExplanation(
         ("rollback", "releas"), statistics, "convex", FusionWeights(0.69, 0.15, 0.3, 0.4),
         {"embedding": 0.0125, "fusion": 0.001, "whole": 0.06}, 1, 100, 3, 5, 1,
     )  # fmt: skip

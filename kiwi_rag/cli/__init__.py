@@ -27,7 +27,7 @@ _COMMANDS = {
     "index": ("items", "index", "Update a tier's index from its files."),
     "sync": ("items", "sync", "Copy signed project items to the user tier."),
     "publish": ("items", "publish", "Publish signed items to the registry."),
-    "export": ("skill_index", "export", "Write verified skills as an index that web sites publish."),
+    "export": ("export", "export", "Write verified skills as an index that web sites publish."),
     "search": ("search", "search", "Find items by meaning and by words."),
     "ask": ("ask", "ask", "Answer a question from what was found, with checked citations."),
     "get": ("items", "get", "Copy an item from another tier into the project."),

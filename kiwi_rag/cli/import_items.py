@@ -1,4 +1,4 @@
-"""``kiwi import``: what teams have in other tools' files becomes items."""
+"""``kiwi import``: items made of files that teams have for other tools."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ async def import_items(
 ) -> int:
     """Make items of files and folders: copy them to the tier, sign and index them.
 
-    It takes folders with SKILL.md, Markdown, AGENTS.md, CLAUDE.md, Cursor rules, Claude commands and agents, Copilot
-    prompts, directives and scripts. Run again, it imports what has changed, with a new version.
+    It takes folders with SKILL.md, indexes of skills, Markdown, AGENTS.md, CLAUDE.md, Cursor rules, Claude commands and
+    agents, Copilot prompts, directives and scripts. Run again, it imports what has changed, with a new version.
     Exit code 3: some files were refused; 4: all were.
     """
     importer = Importer(app, tier, ImportOptions(**given))

@@ -158,14 +158,14 @@ def list_signers(session: Session) -> None:
 @option("--valid-before", type=TIME, help="Accept signatures until this time, UTC.")
 @option("--status", choices=SignerStatus, help="Status of the key. Default: active.")
 @option("--replace", "replaces", is_flag=True, help="Replace the entry of a key that is trusted already.")
-@option("--yes", is_flag=True, help="Do not ask before shared signers are trusted, or permissions are removed.")
+@option("--yes", is_flag=True, help="Do not ask before shared signers are trusted, or rights are removed.")
 def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, **given: Any) -> None:
     """Trust a public key (64 hex digits) for this user, or let a trusted key sign more.
 
     In place of the public key: a line that its owner got from `kiwi keys show --share`, or a file with such lines, a
     public key (PEM or hex digits) or a trust.toml. What these say is shown, and you are asked.
 
-    With --replace the entry of a trusted key is replaced; the permissions that it loses are listed, and you are asked.
+    With --replace the entry of a trusted key is replaced; the rights that it loses are listed, and you are asked.
     """
     app = session.app()
     given["patterns"] = tuple(map(check_pattern, given["patterns"]))
@@ -181,7 +181,7 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
         session.notify(*(f"  {name} {doubt}" for name in sorted(others & {s.principal for s, _ in offered})))
     session.notify(*(f"  {loss}" for loss in losses))
     if losses or is_shared:
-        question = "Remove these permissions?" if losses else "Trust these signers?"
+        question = "Remove these rights?" if losses else "Trust these signers?"
         again = "repeat the command with" if is_shared else f"{use_case.command(first)} --replace"
         confirm(question, again, yes=yes)
     use_case.save_signers(app, *(entry for entry, _ in planned))

@@ -55,7 +55,7 @@ def _is_directive(content: str) -> bool:
 
 
 def id_of(path: str) -> str:
-    """Return the id that a path becomes: its steps in lower-case ASCII, other characters as ``-``, without suffix.
+    """Return the id that is made of a path: its steps in lower-case ASCII, other characters as ``-``, without suffix.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def id_of(path: str) -> str:
     segments = [segment_of(step) for step in steps]
     if "" in segments:
         lost = steps[segments.index("")]
-        raise InvalidItemId(f"no ASCII letter or digit of {lost!r} could be in an id", hint="rename the file or folder")
+        raise InvalidItemId(f"{lost!r} has no ASCII letter or digit for an id", hint="rename the file or folder")
     return check_item_id("/".join(segments))
 
 

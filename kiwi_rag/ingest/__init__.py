@@ -276,8 +276,8 @@ WORDS_GROUP = 512
 WORDS_BATCH_BYTES = 128 << 10
 """As `BATCH_BYTES`, where no model waits for the first of them."""
 
-KEPT_TEXTS = 20_000
-"""Texts whose vectors are kept for repetitions, about 50 MB; for older ones the provider's cache is used."""
+KEPT_TEXTS = 2_000
+"""Texts whose vectors are kept for repetitions, about 5 MB; for older ones the provider's cache is used."""
 
 JOBS = 2
 """Groups that are encoded concurrently: threads that one no longer needs at its end begin with the next."""

@@ -96,7 +96,7 @@ class PublishRun:
             return NotPublished(str(source.path), self.unreachable)
         try:
             candidate = read(source, self.local, self.writer.gate)
-            admission, receipt = await self._publish_patiently(candidate)
+            admission, receipt = await self._publish_within_limit(candidate)
         except RegistryUnreachable as error:
             self.unreachable = self.unreachable or error
             return NotPublished(str(source.path), error)
@@ -106,8 +106,8 @@ class PublishRun:
             return NotPublished(str(source.path), error)
         return Published(admission.ref, receipt, not await self._index(admission))
 
-    async def _publish_patiently(self, candidate: ItemCandidate) -> tuple[Admission, Receipt]:
-        """Publish a candidate; after too many refusals in the next minute, or in one of the few after it."""
+    async def _publish_within_limit(self, candidate: ItemCandidate) -> tuple[Admission, Receipt]:
+        """Publish a candidate; after too many refusals wait for the next minute, up to `_MINUTES` times."""
         for report in (*[self.report] * _MINUTES, None):
             try:
                 return await ingest.publish(candidate, self.to, self.writer.gate, self.visibility)

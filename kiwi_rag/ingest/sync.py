@@ -10,9 +10,9 @@ While one group of passages is encoded, the files of the group before are stored
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kiwi_rag.chunking import split
@@ -99,11 +99,11 @@ async def sync(  # noqa: PLR0913  # what a run depends on
         rules = fingerprint_rules(to, writer, source.rules)
         known, report = await _known_files(source, to), callbacks.report()
         run = _Run(source, to, writer, rules, known, states_of(to), callbacks, jobs, report)
-        changed = await asyncio.to_thread(run.find_changed, paths)
-        if paths is None and (changed or run.removed):
+        await asyncio.to_thread(run.find_changed, paths)
+        if paths is None and (run.remaining or run.removed):
             run.states.set_run_state(RunState.BEGUN)
-        run.progress = callbacks.planned(len(changed))
-        await run.store(changed)
+        run.progress = callbacks.planned(len(run.remaining))
+        await run.store()
         await run.finish(whole=paths is None, prune=prune)
     if embed:  # without the writer's lock: others may write meanwhile
         await embed_missing(to, writer.embed, run.report, paths, callbacks.embedding)
@@ -137,17 +137,15 @@ class _Run:
     new_paths: dict[str, list[str]] = field(default_factory=dict)
     progress: Callable[[int], None] = lambda _: None
 
-    def find_changed(self, paths: Sequence[str] | None) -> list[FoundFile]:
-        """Return the files that are new or may have changed; collect those that were removed."""
+    def find_changed(self, paths: Sequence[str] | None) -> None:
+        """Collect the files that are new or may have changed, and those that were removed."""
         indexed = list(self.stamps)
-        existing, changed = set(), []
-        for file in self.source.find(paths, indexed, self.report):  # an item has its content, which is let go
-            existing.add(file.path)
+        missing = dict.fromkeys(indexed if paths is None else named_paths(paths, indexed))
+        for file in self.source.find(paths, indexed, self.report):
+            missing.pop(file.path, None)
             if not self._needs_no_read(file):
-                changed.append(file)
-        named = indexed if paths is None else named_paths(paths, indexed)
-        self.removed |= {path: self.stamps[path] for path in named if path not in existing and self._is_gone(path)}
-        return changed
+                self.remaining[file.path] = replace(file, content=None) if file.content else file
+        self.removed |= {path: self.stamps[path] for path in missing if self._is_gone(path)}
 
     def _is_gone(self, path: str) -> bool:
         """Whether a file does not exist; one below a folder that could not be listed may."""
@@ -175,23 +173,22 @@ class _Run:
         present = (content.sha256, content.sig_sha256, self.rules)
         return before is not None and (before.sha256, before.sig_sha256, before.gate_stamp) == present
 
-    async def store(self, changed: Sequence[FoundFile]) -> None:
+    async def store(self) -> None:
         """Read, admit, embed and store changed files; if the model fails, all remaining files are reported as failed.
 
         If a server refuses a text, the remaining files are embedded one by one, so that only the file with the text
         fails.
         """
-        self.remaining = {file.path: file for file in changed}
         try:
             try:
-                await self._store(changed)
+                await self._store(self.remaining[path] for path in list(self.remaining))  # each is let go when stored
             except TextsRefused:
                 for file in list(self.remaining.values()):
                     await self._store_alone(file)
         except EmbeddingError as error:
             self.report.failed.update(dict.fromkeys(self.remaining, error))
 
-    async def _store(self, files: Sequence[FoundFile]) -> None:
+    async def _store(self, files: Iterable[FoundFile]) -> None:
         """Store files in groups, then their states: after a kill between both the files are only read once more."""
         admitted = self._admitted_files(files)
         index = self.to.words_first
@@ -244,11 +241,11 @@ class _Run:
         self.callbacks.stored(file.admission)
         self.progress(1)
 
-    async def _admitted_files(self, files: Sequence[FoundFile]) -> AsyncGenerator[AdmittedFile]:
+    async def _admitted_files(self, files: Iterable[FoundFile]) -> AsyncGenerator[AdmittedFile]:
         most = WORDS_BATCH_BYTES if self.to.words_first else BATCH_BYTES
         for batch in batches(files, WORDS_GROUP, lambda file: file.size, most):
-            # A document has no versions, and is read in the gate's thread.
-            histories = [await self.to.store.history(file.content.ref) if file.content else {} for file in batch]
+            refs = [self.source.ref_of(file.path) for file in batch]
+            histories = [{} if ref.item_type is ItemType.DOCUMENT else await self.to.store.history(ref) for ref in refs]
             for path, admitted in await asyncio.to_thread(self._admit_batch, batch, histories):
                 if admitted is None:
                     self.remaining.pop(path, None)
@@ -271,7 +268,7 @@ class _Run:
         """
         path = file.path
         try:
-            content = file.content or self.source.read(path)
+            content = self.source.read(path)
             before = self.stamps.get(path)
             if before and self._is_same(before, content):  # only its size or its times differ
                 self._keep_unchanged(path, content, before.digest)
@@ -326,13 +323,14 @@ class _Run:
             self.removed[path] = self.stamps[path]
 
     async def finish(self, *, whole: bool, prune: bool) -> None:
-        """Save the stamps of touched files, and remove the content of removed files.
+        """Save the stamps of touched files, and remove the content of removed files; let go what is kept of each file.
 
         Last, so that a moved file is found under its new path before the old one disappears.
         """
         self.states.put(self.touched)
         for path, stamp in self.removed.items() if prune else ():
             await self._remove(path, stamp)
+        self.stamps, self.remaining = {}, {}
         if whole:
             self.save_state()
 

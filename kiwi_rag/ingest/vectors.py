@@ -59,6 +59,7 @@ async def embed_missing(
     if not store or not documents:
         return
     remaining = {key: one.path for one in sort_by_likely_use(documents) for key in one.keys}
+    documents = ()  # as many as files
     advance, fingerprint = planned(len(remaining)), str(embed.fingerprint)
 
     async def encode(keys: Sequence[int]) -> tuple[Passages, dict[int, Vector]]:

@@ -244,7 +244,7 @@ def _parse(document: Mapping[str, Any]) -> SkillLock:
 
 def _skill(table: Mapping[str, Any]) -> LockedSkill:
     if set(table) != set(LockedSkill.__slots__):
-        raise ValueError(f"a skill has not exactly the keys {', '.join(LockedSkill.__slots__)}")
+        raise ValueError(f"a skill must have exactly the keys {', '.join(LockedSkill.__slots__)}")
     clients = tuple(_list(table["clients"]))
     texts = {key: value for key, value in table.items() if key != "clients"}
     if not all(isinstance(value, str) for value in texts.values()):

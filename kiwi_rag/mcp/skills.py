@@ -97,7 +97,7 @@ async def read_file(app: Services, uri: str) -> types.TextResourceContents | typ
 
 
 async def _find_holder(app: Services, uri: str, holds: Callable[[FoundItem], bool]) -> FoundItem:
-    """Return the outermost skill on the path of a URI that `holds` says yes to."""
+    """Return the outermost skill on the path of a URI for which `holds` is true."""
     tier, _, path = uri.removeprefix(SCHEME).partition("/")
     hint = "skills/list names the skills of the project and the user"
     steps = path.split("/") if uri.startswith(SCHEME) and tier in RANKS else []

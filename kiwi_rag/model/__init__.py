@@ -30,12 +30,12 @@ from kiwi_rag.model.refs import fold_item_id as fold_item_id
 from kiwi_rag.model.search import Candidate as Candidate
 from kiwi_rag.model.search import Candidates as Candidates
 from kiwi_rag.model.search import CollectionStatistics as CollectionStatistics
-from kiwi_rag.model.search import Explanation as Explanation
 from kiwi_rag.model.search import Filters as Filters
 from kiwi_rag.model.search import FusionMethod as FusionMethod
 from kiwi_rag.model.search import FusionWeights as FusionWeights
 from kiwi_rag.model.search import ItemScores as ItemScores
 from kiwi_rag.model.search import RefusedHit as RefusedHit
+from kiwi_rag.model.search import SearchExplanation as SearchExplanation
 from kiwi_rag.model.search import SearchQuery as SearchQuery
 from kiwi_rag.model.search import SearchReply as SearchReply
 from kiwi_rag.model.search import SearchResult as SearchResult

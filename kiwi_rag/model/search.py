@@ -274,7 +274,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class SearchExplanation:
     """How a reply was computed, in addition to what hits and tier outcomes contain.
 
     ``statistics`` are the sum over all tiers, ``seconds`` those of ``embedding``, ``fusion`` and the ``whole``.
@@ -310,7 +310,7 @@ class SearchReply:
     hits: tuple[SearchResult, ...]
     tiers: tuple[TierOutcome, ...]
     refused: tuple[RefusedHit, ...] = ()
-    explanation: Explanation | None = None
+    explanation: SearchExplanation | None = None
     corrections: Mapping[str, str] = field(default_factory=dict)
     kind: str = ""
     gone: tuple[str, ...] = ()

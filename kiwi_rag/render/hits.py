@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from kiwi_rag.lexical import bm25_weights, query_terms
-from kiwi_rag.model import Explanation, Filters, ItemType, SearchReply, SearchResult, TierOutcome
+from kiwi_rag.model import Filters, ItemType, SearchExplanation, SearchReply, SearchResult, TierOutcome
 from kiwi_rag.model.exchanges import SUFFIX
 from kiwi_rag.render import Style, attributes, counted, plain, safe, state_json, state_lines, table, vectors_for
 from kiwi_rag.render.layout import INDENT, excerpt, fold, fold_notice, one_line
@@ -326,7 +326,7 @@ def _tiers(reply: SearchReply) -> list[str]:
     return table(rows, left=(0, 1, 2))
 
 
-def _terms(explanation: Explanation) -> list[str]:
+def _terms(explanation: SearchExplanation) -> list[str]:
     statistics, terms = explanation.statistics, _term_json(explanation)
     rows = [[_shorten(term["term"], 40), str(term["df"]), f"{term['idf']:.3f}"] for term in terms[:MAX_TERMS]]
     lines = table([["term", "passages", "idf"], *rows]) if rows else ["no terms: only vectors count"]
@@ -335,7 +335,7 @@ def _terms(explanation: Explanation) -> list[str]:
     return [*lines, f"{counted(statistics.passages, 'passages')} of {counted(statistics.items, 'items')}, {length}"]
 
 
-def _settings(reply: SearchReply, explanation: Explanation) -> list[str]:
+def _settings(reply: SearchReply, explanation: SearchExplanation) -> list[str]:
     weights = ", ".join(f"{name} {share:g}" for name, share in asdict(explanation.weights).items())
     half_life, cap = reply.query.half_life_days, explanation.cap
     limit = "any number" if cap is None else f"up to {counted(cap, 'hits')}"
@@ -349,7 +349,7 @@ def _settings(reply: SearchReply, explanation: Explanation) -> list[str]:
     ]
 
 
-def _term_json(explanation: Explanation) -> list[dict[str, Any]]:
+def _term_json(explanation: SearchExplanation) -> list[dict[str, Any]]:
     statistics = explanation.statistics
     idf, frequency = bm25_weights(statistics, explanation.terms), statistics.document_frequency
     return [{"term": t, "df": frequency.get(t, 0), "idf": round(idf.get(t, 0.0), 6)} for t in explanation.terms]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kiwi_rag.collection import MEMORY, Collection
 from kiwi_rag.embedding import EmbeddingProvider
 from kiwi_rag.errors import KiwiError, UsageError
-from kiwi_rag.model import Explanation, RefusedHit, SearchQuery, SearchReply, StoreQuery, Vector
+from kiwi_rag.model import RefusedHit, SearchExplanation, SearchQuery, SearchReply, StoreQuery, Vector
 from kiwi_rag.search.corrections import spell_out
 from kiwi_rag.search.diversify import ItemChoice
 from kiwi_rag.search.hits import Verifier
@@ -83,7 +83,7 @@ class Searcher:
         await asyncio.gather(*(_save_pinned_state(tq) for tq in tier_queries))
         unfinished = workspace is not None and await _is_unfinished(workspace)
         seconds = {"embedding": embedding, "fusion": choice.seconds, "whole": time.monotonic() - started}
-        explanation = Explanation(
+        explanation = SearchExplanation(
             store_query.terms, store_query.statistics, choice.fusion, choice.weights, seconds, rounds,
             store_query.depth, choice.signers, choice.cap, choice.suppressed,
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """The trust files ``trust.toml`` of the user and of a project, parsed strictly and written atomically.
 
-And the line by which one user gives a signer to another, ``kiwi:trust:1:…``: base64url of canonical JSON, a checksum.
+Also trust lines, ``kiwi:trust:1:…``, by which one user gives a signer to another: base64url of canonical JSON, and a
+checksum.
 
 A project's file comes with its repository, so it counts only after this user pinned its digest
 (``kiwi trust project``). A pin is an entry in the user's file.
@@ -28,7 +29,7 @@ from kiwi_rag.storage.safe_open import NotRegularFile, read_regular
 
 MAX_BYTES = 1 << 20
 LINE = "kiwi:trust:"
-"""What a shared signer begins with; the version of its form follows."""
+"""What a trust line begins with; the version of its form follows."""
 _LINE = re.compile(rf"{LINE}1:([A-Za-z0-9_-]{{1,4000}})\.([0-9a-f]{{8}})")
 _TIMES = ("valid_after", "valid_before")
 
@@ -89,7 +90,7 @@ def save(path: Path, content: TrustFile) -> None:
 
 
 def shared_line(signer: Signer) -> str:
-    """Return the line that gives a signer to another user: principal, key, items, types and times."""
+    """Return the trust line of a signer, for another user: principal, key, items, types and times."""
     table = _signer_table(replace(signer, status=SignerStatus.ACTIVE))
     del table["status"]
     data = canonical(table | {name: format_time(table[name]) for name in _TIMES if name in table})
@@ -97,7 +98,7 @@ def shared_line(signer: Signer) -> str:
 
 
 def parse_shared(line: str) -> Signer:
-    """Return the signer in a line that `shared_line` made.
+    """Return the signer in a trust line.
 
     Raises
     ------
@@ -121,7 +122,7 @@ def parse_shared(line: str) -> Signer:
 
 
 def read_shared(path: Path) -> tuple[Signer, ...]:
-    """Return the signers in a file: a trust file, lines that `shared_line` made, or a public key as PEM or hex.
+    """Return the signers in a file: a trust file, trust lines, or a public key as PEM or hex.
 
     A bare key has an empty principal.
 

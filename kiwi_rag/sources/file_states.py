@@ -16,6 +16,7 @@ from dataclasses import astuple
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from sys import intern
 from typing import TypeVar
 
 from kiwi_rag.errors import StoreError
@@ -146,4 +147,4 @@ class FileStates:
 
 def _stamps(rows: Iterable[tuple[str, int, int, str, str, str, str, str, str]]) -> Mapping[str, SourceStamp]:
     # A type that Kiwi never wrote raises LookupError: the file is damaged.
-    return {row[0]: SourceStamp(*row[:6], _TYPES[row[6]], *row[7:]) for row in rows}
+    return {row[0]: SourceStamp(*row[:5], intern(row[5]), _TYPES[row[6]], *row[7:]) for row in rows}

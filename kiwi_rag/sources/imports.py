@@ -140,7 +140,7 @@ def _as_skill(found: ItemCandidate, folder: str, namespace: str) -> ItemCandidat
     declared = imported.loose_metadata(found.files[_SKILL].decode(errors="replace")).get("name", "")
     name = declared if declared and imported.segment_of(declared) == declared else imported.segment_of(folder)
     if not name:
-        raise InvalidItemId(f"{folder!r} has no ASCII letter or digit", hint="name the skill in its SKILL.md")
+        raise InvalidItemId(f"{folder!r} has no ASCII letter or digit for an id", hint="name the skill in its SKILL.md")
     return replace(found, item_id=check_item_id(f"{namespace}/{name.replace('_', '-')}"))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from kiwi_rag.collection import Collection
 from kiwi_rag.errors import EmbeddingError, KiwiError, Rejected, SourceUnreadable
-from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, walk
+from kiwi_rag.formats.source import ItemCandidate, SourceFile, locate, path_of, walk
 from kiwi_rag.model import Finding, ItemRef, ItemType, content_digest, sha256_hex
 from kiwi_rag.stores.base import SourceStamp
 from kiwi_rag.validation.document_gate import DocumentFile
@@ -58,7 +58,8 @@ class FoundFile:
     """A file that is to be indexed: its path in its source, its size in bytes, and when it last changed.
 
     ``changed_ns`` is the later of modification time and change time, in nanoseconds since 1970: a program can set the
-    modification time back, but not the change time. ``content`` is set where the source has read it already.
+    modification time back, but not the change time. ``content`` is set where these do not tell that it is unchanged:
+    a run compares it and lets it go, and reads the file again when its turn comes.
     """
 
     path: str
@@ -99,8 +100,12 @@ class Source(ABC):
         """Whether a file that was not found may exist nevertheless."""
         return False
 
+    def ref_of(self, path: str) -> ItemRef:
+        """Return the item or document whose file was found at a path."""
+        return ItemRef(ItemType.DOCUMENT, path)
+
     def read(self, path: str) -> SourceContent:
-        """Read a file that was found without its content.
+        """Read a file that was found.
 
         Raises
         ------
@@ -208,7 +213,7 @@ class SyncReport:
 
 @dataclass(frozen=True, slots=True)
 class ItemSource(Source):
-    """The items of a collection's root. Each file is read when it is found; the gate records those that cannot be."""
+    """The items of a collection's root. Each file is read when it is found, too; the gate records an unreadable one."""
 
     to: Collection
     gate: ValidationManager
@@ -229,6 +234,17 @@ class ItemSource(Source):
     def path_of(self, ref: ItemRef) -> str:
         """Return the path of an item's file."""
         return str(path_of(root_of(self.to), ref))
+
+    def ref_of(self, path: str) -> ItemRef:
+        """Return the item whose main file was found at a path."""
+        return ItemRef(*locate(root_of(self.to), Path(path)))
+
+    def read(self, path: str) -> SourceContent:
+        """Read an item that was found, and its signature; raises as `Source.read`."""
+        if not self.may_exist(path):
+            raise FileNotFoundError(path)
+        ref = self.ref_of(path)
+        return content_of(read(SourceFile(Path(path), ref.item_type, ref.item_id), self.to, self.gate))
 
     def may_exist(self, path: str) -> bool:
         """Whether a file exists; one that cannot be inspected counts as existing."""

@@ -115,7 +115,7 @@ def write_index(site: Path, packed: Sequence[PackedSkill]) -> Path:
         for path in folder.iterdir() if os.path.lexists(folder) else ():
             if path.name != INDEX and path.suffixes[-2:] != [".tar", ".gz"]:
                 hint = "the folder is replaced as a whole: remove the file, or export to another folder"
-                raise UsageError(f"{path} is not of an index", hint=hint)
+                raise UsageError(f"{path} is no file of an index of skills", hint=hint)
         replace_folder(folder, {name: (data, 0o644) for name, data in files.items()})
     except OSError as error:
         raise StoreError(f"cannot write {folder}: {error.strerror}", hint="check the folder and the disk") from error
@@ -172,10 +172,20 @@ def _entries(data: bytes, place: str) -> Sequence[Any]:
         index = None
     schema = index.get("$schema") if isinstance(index, dict) else None
     if schema != SCHEMA:
-        refuse(place, "index.schema", f"it is no index with the $schema {SCHEMA}", "ask its author for this version")
+        refuse(
+            place,
+            "index.schema",
+            f"it is no index with the $schema {SCHEMA}",
+            "ask its author for this version of the format",
+        )
     entries = index.get("skills")
     if not isinstance(entries, list) or len(entries) > _MAX_SKILLS:
-        refuse(place, "index.malformed", f"'skills' is no list of up to {_MAX_SKILLS} skills", "ask its author")
+        refuse(
+            place,
+            "index.malformed",
+            f"'skills' is no list of up to {_MAX_SKILLS} skills",
+            "ask its author to correct it",
+        )
     return entries
 
 
@@ -183,7 +193,9 @@ def _read_entry(folder: Path, below: str, entry: Any, place: str) -> IndexedSkil
     """Return the skill of an entry; raise `Rejected` if it cannot be accepted."""
     members = ("name", "type", "description", "url", "digest")
     if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in members):
-        refuse(place, "index.malformed", f"a skill has not the texts {', '.join(members)}", "ask its author")
+        refuse(
+            place, "index.malformed", f"a skill lacks one of the texts {', '.join(members)}", "ask its author to add it"
+        )
     name, kind, _, url, digest = (entry[name] for name in members)
     if not _NAME.fullmatch(name):
         message = f"{name[:80]!r} is not made of words of lower-case letters and digits joined by '-'"
@@ -196,7 +208,7 @@ def _read_entry(folder: Path, below: str, entry: Any, place: str) -> IndexedSkil
     except SourceUnreadable as error:
         refuse(place, "source.unreadable", f"{name}: {error.message}", error.hint)
     if digest != f"sha256:{sha256_hex(data)}":
-        message = f"{path} has not the digest that the index names for {name}"
+        message = f"{path} does not have the digest that the index names for {name}"
         refuse(place, "index.digest", message, "download it again; somebody may have changed it")
     if kind == "skill-md":
         return IndexedSkill(name, {"SKILL.md": data}, ())

@@ -108,7 +108,7 @@ def test_files_of_somebody_else_are_not_replaced_and_no_link_is_written_through(
     folder = author.cwd / "public" / FOLDER
     folder.mkdir(parents=True)
     (folder / "README.md").write_text("mine\n")
-    assert "README.md is not of an index" in author.run("export", "--well-known", "public", expect=2).stderr
+    assert "README.md is no file of an index" in author.run("export", "--well-known", "public", expect=2).stderr
     assert contents(folder) == {"README.md": b"mine\n"}
     (author.cwd / "elsewhere").mkdir()
     (author.cwd / "site").mkdir()

@@ -13,6 +13,7 @@ import pytest
 from kiwi_rag.cli import kiwi
 from tests.shared import ROOT
 
+DECISIONS = ROOT / "docs" / "decisions"
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 _CODE_LINE = re.compile(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(kiwi [a-z-].*)$")
 _IN_TEXT = re.compile(r"`(kiwi [a-z-][^`]*)`")
@@ -81,7 +82,7 @@ def test_the_check_of_commands_finds_what_does_not_exist() -> None:
     assert sum(1 for page in PAGES for _ in commands(page)) > 150
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, DECISIONS / "README.md"], ids=lambda page: page.stem)
 def test_linked_files_and_headings_exist(page: Path) -> None:
     missing = []
     for link in _LINK.findall(page.read_text(encoding="utf-8")):
@@ -105,3 +106,17 @@ def test_named_modules_exist(page: Path) -> None:
     }
     named = set(_MODULE.findall(page.read_text(encoding="utf-8")))
     assert {name for name in named if not any(path == name or path.endswith(f"/{name}") for path in known)} == set()
+
+
+def test_each_decision_has_the_next_number_and_is_in_the_index() -> None:
+    pages = sorted(DECISIONS.glob("0*.md"))
+    titles = [page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for page in pages]
+    entries = [
+        line for line in (DECISIONS / "README.md").read_text(encoding="utf-8").splitlines() if line[:1].isdigit()
+    ]
+    assert [title.partition(".")[0] for title in titles] == [str(number) for number in range(1, len(pages) + 1)]
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    assert entries == [
+        f"{number}. [{title}]({page.name})"
+        for (number, _, title), page in zip((title.partition(". ") for title in titles), pages, strict=True)
+    ]

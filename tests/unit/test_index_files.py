@@ -149,6 +149,42 @@ async def test_progress_adds_up_to_the_files_that_changed(project: Project) -> N
     assert sum(heard) == 0
 
 
+async def test_an_item_is_judged_by_what_is_there_when_its_turn_comes(project: Project, tmp_path: Path) -> None:
+    """It was found, and compared with the last run, before that."""
+    folder, new = project.root / "knowledge/acme", BODY.replace("north", "south")
+    names = ("gone", "kept", "linked", "raised", "same", "torn")
+    for name in names:
+        project.write(name)
+    await project.index(Counting())
+    first = {path: path.read_bytes() for path in folder.glob("same*")}
+    for name in names:
+        project.write(name, new, "1.1.0")
+
+    def change(total: int) -> Any:
+        assert total == 6
+        (folder / "gone.md").unlink()
+        (folder / "torn.md").write_text("torn")
+        (folder / "linked.md").unlink()
+        (tmp_path.parent / "outside.md").write_text("outside")
+        (folder / "linked.md").symlink_to(tmp_path.parent / "outside.md")
+        project.write("raised", new.replace("basin", "dock"), "1.2.0")
+        for path, data in first.items():
+            path.write_bytes(data)
+        return lambda _: None
+
+    report = await project.index(Counting(), planned=change)
+    assert sorted(Path(path).stem for path in report.failed) == ["linked", "torn"]
+    assert (sorted(report.indexed), report.removed, report.unchanged) == (
+        ["acme/kept", "acme/raised"],
+        ["acme/gone"],
+        1,
+    )
+    versions = {item.ref.item_id: item.ref.version for item in await project.tier.store.list(Filters())}
+    assert versions["acme/raised"] == "1.2.0"
+    again = await project.index(Counting())
+    assert (again.indexed, again.unchanged, sorted(again.failed)) == ([], 3, sorted(report.failed))
+
+
 async def test_when_the_model_fails_what_was_stored_stays_and_the_next_run_does_the_rest(project: Project) -> None:
     for number in range(70):
         project.write(f"n{number:03}", BODY.replace("pump", f"pump {number}"))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Awaitable, Callable
 from functools import _lru_cache_wrapper
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from kiwi_rag import ingest
 from kiwi_rag.ingest import AdmittedFile, sync, vectors
 from kiwi_rag.ingest.sync import Callbacks
 from kiwi_rag.model import Admission, Document, Passage
-from kiwi_rag.sources.source import SourceContent
+from kiwi_rag.sources.source import SourceContent, SyncReport
+from tests.unit.test_embedding_base import Hashing
+from tests.unit.test_index_files import Project
 from tests.workspaces import Yard
 
 CONTENTS = (Admission, AdmittedFile, Document, Passage, SourceContent)
@@ -30,26 +34,44 @@ def held() -> int:
     return sum(isinstance(one, CONTENTS) for one in gc.get_objects())
 
 
-async def most_held(root: Path, files: int) -> int:
-    """Return the most such objects at any time that a file is stored, or a group is embedded."""
-    yard, before, seen = Yard(root), held(), [0]
-    calls = count()
+class Most:
+    """The most such objects at any time that a file is stored, or a group is embedded."""
 
-    def look(_: object) -> None:
-        if next(calls) % EVERY == 0:
-            seen.append(held() - before)
+    def __init__(self) -> None:
+        self.before, self.count, self._calls = held(), 0, count()
 
-    for number in range(files):
+    def look(self, _: object) -> None:
+        """Count them, once in so many calls."""
+        if next(self._calls) % EVERY == 0:
+            self.count = max(self.count, held() - self.before)
+
+
+async def documents(root: Path, most: Most) -> SyncReport:
+    yard = Yard(root)
+    for number in range(FILES):
         yard.write(f"docs/{number // 50}/{number}.md", f"# Buoy {number}\n\nBuoy {number} blinks.\n")
-    report = await yard.index(callbacks=Callbacks(stored=look, embedding=lambda _: look))
-    assert len(report.indexed) == files
+    report = await yard.index(callbacks=Callbacks(stored=most.look, embedding=lambda _: most.look))
     assert report.embedded == report.passages
     await yard.store.close()
-    return max(seen)
+    return report
 
 
-async def test_a_run_holds_only_some_groups_of_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def items(root: Path, most: Most) -> SyncReport:
+    project = Project(root)
+    for number in range(FILES):
+        project.write(f"n{number}", f"Buoy {number} blinks.")
+    report = await project.index(Hashing(), stored=most.look)
+    await project.tier.store.close()
+    return report
+
+
+@pytest.mark.parametrize("index", [documents, items])
+async def test_a_run_holds_only_some_groups_of_many_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: Callable[[Path, Most], Awaitable[SyncReport]]
+) -> None:
     """Groups are read, stored and embedded at once; one object kept of each file would be more than all of them."""
-    for module in (sync, vectors):
-        monkeypatch.setattr(module, "WORDS_GROUP" if module is sync else "GROUP", GROUP)
-    assert 0 < await most_held(tmp_path, FILES) < GROUPS * GROUP * len(CONTENTS) < FILES
+    for module, name in ((ingest, "GROUP"), (sync, "WORDS_GROUP"), (vectors, "GROUP")):
+        monkeypatch.setattr(module, name, GROUP)
+    most = Most()
+    assert len((await index(tmp_path, most)).indexed) == FILES
+    assert 0 < most.count < GROUPS * GROUP * len(CONTENTS) < FILES

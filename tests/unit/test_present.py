@@ -12,13 +12,13 @@ from kiwi_rag import render
 from kiwi_rag.errors import RegistryUnreachable, Rejected
 from kiwi_rag.model import (
     CollectionStatistics,
-    Explanation,
     Filters,
     Finding,
     FusionWeights,
     ItemState,
     Passage,
     RefusedHit,
+    SearchExplanation,
     SearchQuery,
     SearchReply,
     SearchResult,
@@ -154,7 +154,7 @@ def test_the_words_of_the_query_are_marked_with_their_corrections() -> None:
 
 COUNTED = CollectionStatistics(200, 24_000, {"pilot": 12}, 20)
 STATISTICS = CollectionStatistics(200, 24_000, {"deploy": 12}, 20)
-TOLD = Explanation(
+TOLD = SearchExplanation(
     terms=("deploy", "deplyo"),
     statistics=STATISTICS,
     fusion="convex",

@@ -354,7 +354,7 @@ def unembedded(connection: Connection) -> list[UnembeddedDocument]:
     """Return the documents with passages that have no vector yet."""
     if meta(connection, "vectors") == meta(connection, "passages"):  # usual, and the query reads every passage's key
         return []
-    rows = connection.execute(_UNEMBEDDED).fetchall()
+    rows = connection.execute(_UNEMBEDDED)
     return [UnembeddedDocument(row[0], row[1], row[2], tuple(json.loads(row[3]))) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Skills for other tools: ``kiwi export``, which writes an index that web sites publish."""
+"""``kiwi export``: skills as an index that web sites publish for other tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Example: kiwi export --well-known public                       all skills of the
     help="The folder of a web site, whose .well-known/agent-skills is replaced.",
 )  # fmt: skip
 async def export(session: Session, app: Services, refs: tuple[str, ...], site: Path) -> None:
-    """Write verified skills as an index of the format Agent Skills Discovery: index.json, and an archive a skill.
+    """Write verified skills as an index of the format Agent Skills Discovery: index.json, and an archive of each skill.
 
     Each archive has the files that were signed and their signature, so that Kiwi can verify the author where it is
     imported. If a skill does not verify, or was yanked, nothing is written.
