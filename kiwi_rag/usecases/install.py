@@ -324,9 +324,10 @@ async def _newest(app: Services, locked: LockedSkill) -> Newest:
     problems = [one for one in copies if isinstance(one, KiwiError) and not isinstance(one, Yanked)]
     good = [one for one in copies if isinstance(one, FoundItem) and not one.state.yanked]
     newest = max(good, key=_version, default=None)
-    if newest and _version(newest) > semver.Version.parse(locked.version):
+    installed = semver.Version.parse(locked.version)
+    if newest and _version(newest) > installed:
         return Newest(locked, "outdated", newest)
-    if unindexed := next((one for one in good if one.state.newer), None):
+    if unindexed := next((one for one in good if semver.Version.parse(one.state.newer or "0.0.0") > installed), None):
         problem = NotIndexed(unindexed.state.changed.rpartition(": ")[0], hint=_index_command(unindexed.tier.name))
         return Newest(locked, "unknown", newest, problem)
     if problems:

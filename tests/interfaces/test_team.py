@@ -167,3 +167,77 @@ def test_a_skill_without_its_namespace_is_answered_with_its_id(lead: Kiwi):
     said = lead.run("install", NAME, expect=1).stderr
     assert "installed  acme/pdf-forms 1.0.0" in follow(lead, said)
     assert "kiwi search" in lead.run("install", "forms", expect=1).stderr
+
+
+def test_the_first_item_and_init_name_the_command_that_shares_the_key(lead: Kiwi, tmp_path: Path):
+    (tmp_path / "new/.git").mkdir(parents=True)
+    new = lead.at(tmp_path / "new")
+    said = new.run("init").stderr
+    assert "kiwi keys new --principal" in said and "kiwi add" in said and "kiwi import" in said
+    path = new.write("knowledge/acme/first.md", note())
+    assert "kiwi trust share" in follow_share(new, new.run("add", str(path)).stderr)
+    other = pull(new, Kiwi(tmp_path / "third", tmp_path / "clone", {"KIWI_KEY_PASSPHRASE": ""}))
+    other.home.mkdir()
+    other.run("trust", "project", "--yes")
+    assert "1 admitted" in other.run("index").stdout
+    for command in (("search", "staging"), ("status",), ("index",)):
+        assert "pinned" not in new.run(*command).stderr
+    assert "trust share" not in new.run("add", str(new.write("knowledge/acme/b.md", note()))).stderr
+
+
+def follow_share(user: Kiwi, text: str) -> str:
+    """Run the command that shares the key if a text names it, and return the text."""
+    assert ADA in user.run(*re.findall("kiwi (trust share)", text)[-1].split()).stdout
+    return text
+
+
+def test_sharing_keeps_other_signers_and_a_pin_and_takes_no_pin_along(lead: Kiwi, bob: Kiwi):
+    lead.run("trust", "share")
+    pull(lead, bob).run("trust", "project", "--yes")
+    bob.extra = {}
+    bob.run("keys", "new", "--principal", "bob@acme.example", "--items", "bob/*")
+    bob.run("trust", "share")
+    text = (bob.cwd / ".ai/trust.toml").read_text()
+    assert [*re.findall('principal = "(.*)"', text)] == [ADA, "bob@acme.example"]
+    assert "[[project]]" not in text
+    assert "pinned" not in bob.run("status").stderr
+    bob.run("keys", "retire", "default")
+    assert "is retired" in bob.run("trust", "share", expect=2).stderr
+    assert (bob.cwd / ".ai/trust.toml").read_text() == text
+
+
+@pytest.mark.parametrize("items", ["acme/*", "*"])
+def test_a_trust_file_is_announced_only_where_it_adds_something(lead: Kiwi, clone: Kiwi, items: str):
+    lead.run("trust", "share")
+    key = lead.json("keys", "show")["public_key"]
+    pull(lead, clone).run("trust", "add", key, "--principal", "ada", "--items", items, "--valid-before", "2999-01-01")
+    assert "is not pinned" in clone.run("status").stderr
+    clone.run("trust", "add", key, "--principal", "ada", "--items", items, "--replace", "--yes")
+    assert "pinned" not in clone.run("status").stderr
+    (clone.cwd / ".ai/trust.toml").write_text("not TOML")
+    assert "is not pinned" in clone.run("status").stderr
+
+
+def test_a_clone_without_a_trust_file_names_each_signer_once(lead: Kiwi, clone: Kiwi):
+    said = clone.run("index", expect=4).stderr
+    assert said.count("trust add") == 1
+    assert "2 items: signed by the key with id" in said
+    assert "kiwi keys show --share" in said
+    assert "kiwi trust share" in clone.run("trust", "project", expect=1).stderr
+    clone.run(
+        "trust", "add", lead.run(*re.findall("kiwi (keys show --share)", said)[0].split()).stdout.strip(), "--yes"
+    )
+    assert "2 admitted" in clone.run("index").stdout
+
+
+def test_a_clone_with_a_trust_file_is_given_one_hint(lead: Kiwi, clone: Kiwi):
+    lead.run("trust", "share")
+    pull(lead, clone)
+    for command in (("search", "staging"), ("index",)):
+        said = clone.run(*command, expect=None).stderr
+        assert len(ways(said)) == 1
+    clone.run(*shlex.split(ways(said)[0])[1:], "--yes")
+    done = clone.run("index")
+    (query,) = [shlex.split(way)[2] for way in ways(done.stderr)]
+    assert 1 < len(query.split()) <= 6
+    assert follow(clone, done.stderr).startswith(" 1. acme/")
