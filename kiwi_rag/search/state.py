@@ -9,7 +9,7 @@ from pathlib import Path
 from semver import Version
 
 from kiwi_rag.collection import Collection
-from kiwi_rag.errors import SignatureRefused, UnknownSigner
+from kiwi_rag.errors import SignatureRefused
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem, VersionConflict
 from kiwi_rag.search.verify import VerifiedItem
@@ -66,15 +66,16 @@ def _replacement(item: VerifiedItem, found: ItemCandidate, path: Path, tier: Col
     try:
         envelope = envelope_of(found)
         claimed = parse_item(envelope.payload)
-        if claimed.ref.key != item.signed.ref.key or edited_files(found, claimed):
-            return None
-        by = verify(envelope, tier.trust(), None).signer.principal
-    except UnknownSigner as error:
-        return f"{path} was replaced by a version {error.message}: {why}", ""
     except SignatureRefused:
         return None
+    if claimed.ref.key != item.signed.ref.key or edited_files(found, claimed):
+        return None
+    try:
+        by = verify(envelope, tier.trust()).signer.principal
+    except SignatureRefused as error:
+        return f"{path} was replaced, and is refused: {error.message}: {why}", ""
     newer = claimed.ref.version or ""
-    if Version.parse(newer) > Version.parse(item.signed.ref.version or "0.0.0"):
+    if claimed.registry == tier.audience and Version.parse(newer) > Version.parse(item.signed.ref.version or "0.0.0"):
         command = f"kiwi index{_option(tier)}"
         return f"a newer signed version, {newer} by {by}, is on disk and not indexed: {command}", newer
     return f"{path} was replaced by version {newer}, signed by {by}: {why}", ""

@@ -311,14 +311,16 @@ def share_in_project(app: Services, name: str) -> tuple[Path, Signer]:
     Raises
     ------
     UsageError, NotFound
-        When the key is retired or compromised, or this is no project.
+        When the key is retired or compromised, the file is a link, or this is no project.
     """
     public, path = _shareable(app, name), app.root("project") / "trust.toml"
+    if path.is_symlink():
+        raise UsageError(f"{path} is a link, and is not written", hint="replace it with a copy of the file")
     is_pinned = path.is_file() and trust_file.is_pinned(trust_file.load(app.user_trust), path)
     content = trust_file.load(path)
     known = content.signer(public.public_key)
     signer = known.extended(public.patterns, public.types) if known else public
-    trust_file.save(path, trust_file.TrustFile(content.with_signer(replace(signer, origin="")).signers))
+    trust_file.save(path, trust_file.TrustFile(content.with_signer(signer).signers))
     if is_pinned:
         pin_project(app, path, trust_file.file_digest(path))
     return path, signer

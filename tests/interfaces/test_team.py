@@ -98,11 +98,40 @@ def test_what_a_stranger_signed_is_said_to_be_replaced(lead: Kiwi, bob: Kiwi, tm
         shutil.copyfile(path.with_name(name), bob.cwd / ".ai/knowledge/acme" / name)
     said = bob.run("verify", "acme/note", expect=3).stdout
     key_id = eve.json("keys", "show")["key_id"]
-    assert f"was replaced by a version signed by the key with id {key_id[:16]}…, which is not trusted here" in said
+    assert f"was replaced, and is refused: signed by the key with id {key_id[:16]}…, which is not trusted here" in said
     assert "kiwi add" not in said
     why = follow(bob, said, expect=4)
     assert "--force" not in why
     assert key_id[:16] in why
+
+
+def test_a_version_of_a_key_that_may_not_sign_it_is_not_offered_for_signing(lead: Kiwi, bob: Kiwi):
+    lead.run("keys", "new", "second", "--principal", "temp@acme.example", "--items", "acme/*")
+    second = lead.json("keys", "show", "second")["public_key"]
+    path = lead.write("knowledge/acme/note.md", note("1.0.1"))
+    lead.run("sign", str(path), "--key", "second", "--force")
+    pull(lead, bob).run("trust", "add", second, "--principal", "temp", "--items", "other/*")
+    said = bob.run("verify", "acme/note", expect=3).stdout
+    assert "temp may not sign acme/note" in said
+    assert "kiwi add" not in said
+    assert "may not sign" in follow(bob, said, expect=4)
+
+
+def test_an_older_version_on_disk_is_not_called_newer(lead: Kiwi, bob: Kiwi, tmp_path: Path):
+    shutil.copytree(bob.cwd / ".ai/knowledge", tmp_path / "old")
+    release(lead)
+    pull(lead, bob).run("index")
+    shutil.copytree(tmp_path / "old", bob.cwd / ".ai/knowledge", dirs_exist_ok=True)
+    said = bob.run("verify", "acme/note", expect=3).stdout
+    assert f"was replaced by version 1.0.0, signed by {ADA}" in said
+    assert "below 1.0.1" in follow(bob, said, expect=4)
+
+
+def test_a_trust_file_that_is_a_link_is_not_written(lead: Kiwi):
+    own = (lead.home / ".ai/trust.toml").read_bytes()
+    (lead.cwd / ".ai/trust.toml").symlink_to(lead.home / ".ai/trust.toml")
+    assert "is a link" in lead.run("trust", "share", expect=2).stderr
+    assert (lead.home / ".ai/trust.toml").read_bytes() == own
 
 
 def test_an_edit_is_still_an_edit(lead: Kiwi):
