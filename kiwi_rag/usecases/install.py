@@ -223,7 +223,8 @@ async def _find_named(app: Services, address: Address) -> FoundItem:
 
 async def _near(app: Services, address: Address) -> str:
     """Return the command that makes a skill found: by its full id, or after its file is indexed; empty if none does."""
-    if tier := _tier_with_file(app, ItemRef(ItemType.SKILL, address.item_id, address.version)):
+    tier = _tier_with_file(app, ItemRef(ItemType.SKILL, address.item_id, address.version))
+    if tier and address.tier in (None, tier):
         return _index_command(tier)
     named = {
         item.ref.item_id

@@ -196,6 +196,7 @@ def test_a_skill_without_its_namespace_is_answered_with_its_id(lead: Kiwi):
     said = lead.run("install", NAME, expect=1).stderr
     assert "installed  acme/pdf-forms 1.0.0" in follow(lead, said)
     assert "kiwi search" in lead.run("install", "forms", expect=1).stderr
+    assert "kiwi index" not in lead.run("install", f"{skills.ID}@user", expect=1).stderr
 
 
 def test_the_first_item_and_init_name_the_command_that_shares_the_key(lead: Kiwi, tmp_path: Path):
