@@ -70,11 +70,12 @@ def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
     text, fusion = " ".join(query), {"weights": given["weights"], "fusion": given["fusion"]}
     search_query = SearchQuery(text, filters=usecases.filters_of(given), **fusion)
+    missing = next_step(session.app())  # a search creates an index
     reply = session.run(lambda app: usecases.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
-    step = "" if reply.hits and not reply.refused else next_step(session.app())
+    step = "" if reply.hits and not reply.refused else missing
     return show_reply(session, reply, hits.reply_json(reply, explain), form, explain, step=step)
 
 

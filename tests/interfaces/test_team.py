@@ -249,6 +249,8 @@ def test_a_trust_file_is_announced_only_where_it_adds_something(lead: Kiwi, clon
 
 
 def test_a_clone_without_a_trust_file_names_each_signer_once(lead: Kiwi, clone: Kiwi):
+    said = clone.run("search", "staging").stderr
+    assert [way.strip() for way in ways(said)] == ["kiwi index"]
     said = clone.run("index", expect=4).stderr
     assert said.count("trust add") == 1
     assert "2 items: signed by the key with id" in said
