@@ -93,7 +93,7 @@ async def outdated(session: Session, app: Services, target: str) -> int:
     heading = ("skill", "installed", "newest", "tier", "signed by", "state")
     rows = [heading, *map(_row, found)] if found else []
     session.print_data([one.as_dict() for one in found], map(render.safe, render.table(rows, range(6)) if rows else ()))
-    session.notify(*(f"{one.locked.id}: {one.problem.message}" for one in found if one.problem))
+    session.notify(*(f"{one.locked.id}: {one.problem.message} → {one.problem.hint}" for one in found if one.problem))
     session.notify("" if found else "no skill is installed here; install one with: kiwi install REF")
     return DONE if all(one.state == "current" for one in found) else PARTLY
 

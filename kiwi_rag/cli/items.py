@@ -28,7 +28,7 @@ from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.items import FoundItem
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.usecases.trust import fetch_revocations, next_step
+from kiwi_rag.usecases.trust import fetch_revocations, next_step, share_hint
 
 REF = click.argument("ref")
 JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest
@@ -105,7 +105,9 @@ async def add(session: Session, app: Services, **given: Any) -> int:
     drafts, rejected = await use_case.make_drafts(app, report=session.notify, **given)
     if not given["bump"] and (raised := await _ask_and_raise(session, app, use_case.edited_paths(rejected), given)):
         drafts, rejected = [*drafts, *raised], [one for one in rejected if not use_case.edited_paths([one])]
+    is_first = given["tier"] == "project" and not app.has_project_index
     rows, refused = await _store(session, app, drafts, given["tier"])
+    session.notify(share_hint(app) if is_first and rows else "")
     refused = [use_case.name_command(one, "add") for one in (*rejected, *refused)]
     session.print_data({"added": rows, "refused": [r.as_dict() for r in refused]})
     return session.report_refusals(refused)
@@ -169,10 +171,11 @@ async def index(
         return await watch_items(session, app, tier, signer, partial(report_draft, session))
     session.notify_old_index(app.old_catalog(app.root(tier)))
 
-    titles: list[str] = []
+    queries: list[str] = []
 
     def report_stored(admission: Admission) -> None:
-        titles.append(admission.item.title)
+        words = str(admission.item.metadata.get("description") or admission.item.title).split()
+        queries.append(" ".join(words[:6]).rstrip(".,:;"))
         if not session.shows_progress:
             session.print_receipt(f"stored  {admission.ref}")
 
@@ -190,9 +193,11 @@ async def index(
         "passages": report.passages, "encoded": encoded,
     }  # fmt: skip
     session.print_data(data, [counts])
-    code = session.report_refusals(report.rejected)
-    is_first = titles and report.unchanged == 0
-    session.notify(next_step(app) or (f"next: kiwi search {shlex.quote(titles[0])}" if is_first else ""))
+    step, is_first = next_step(app), queries and report.unchanged == 0
+    refused, signers = use_case.without_signer_hints(report.rejected)
+    code = session.report_refusals(refused)
+    session.notify(*(() if step else signers))
+    session.notify(step or (f"next: kiwi search {shlex.quote(queries[0])}" if is_first else ""))
     return code
 
 
@@ -260,6 +265,7 @@ async def publish(
     session.notify(f"{new} published, {len(rows) - new} were published already, {len(refused)} refused")
     if run.not_indexed:
         session.notify(f"not searchable yet, until an indexer runs kiwi registry index: {run.not_indexed.message}")
+    session.notify(share_hint(app) if new and tier == "project" else "")
     worst = session.report_refusals(refused)
     if not run.unreachable:
         return worst or (PARTLY if public else DONE)

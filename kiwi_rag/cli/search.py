@@ -70,21 +70,23 @@ def search(session: Session, /, query: tuple[str, ...], explain: bool, form: str
     flags = {name: given[name] for name in ("source", "limit", "alpha", "per_signer")}
     text, fusion = " ".join(query), {"weights": given["weights"], "fusion": given["fusion"]}
     search_query = SearchQuery(text, filters=usecases.filters_of(given), **fusion)
+    missing = next_step(session.app())  # a search creates an index
     reply = session.run(lambda app: usecases.search(app, search_query), **flags)
     for tier in reply.tiers:
         if tier.error:
             session.log_error("search", str(tier.error["code"]), f"{tier.tier}: {tier.error['message']}")
-    code = show_reply(session, reply, hits.reply_json(reply, explain), form, explain)
-    session.notify("" if reply.hits and not reply.refused else next_step(session.app()))
-    return code
+    step = "" if reply.hits and not reply.refused else missing
+    return show_reply(session, reply, hits.reply_json(reply, explain), form, explain, step=step)
 
 
 def show_reply(
-    session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, explain: bool, update: str = ""
+    session: Session, reply: SearchReply, data: Mapping[str, Any], form: str, explain: bool, update: str = "",
+    step: str = "",
 ) -> int:  # fmt: skip
     """Print a reply in one of its forms, where `data` is all of it as JSON; and its notices.
 
-    `update` is the command that brings the index up to date, by default that of the workspace.
+    `update` is the command that brings the index up to date, by default that of the workspace. `step` is what is
+    missing before anything is found, which is then the only remedy that is named for an empty tier.
 
     Return 0 for a complete reply, 3 when a tier failed or a hit was refused, 1 when no tier answered.
     """
@@ -99,8 +101,9 @@ def show_reply(
         session.print(hits.hits_text(reply, session.style, explain, session.width))
         if "explain" in data:  # of items; documents have it in their hits
             session.print(f"\n{hits.explanation_text(reply, session.style, session.width)}")
-    for line in hits.notices(reply, update=update or session.index_command):
+    for line in hits.notices(reply, update=update or session.index_command, step=step):
         session.notify(*fold_notice(line, session.width))
+    session.notify(step)
     answered = any(tier.state in ("ok", "refused") for tier in reply.tiers)
     return DONE if reply.complete else PARTLY if answered else FAILED
 

@@ -137,7 +137,8 @@ def init(session: Session, folder: Path) -> None:
             (root / item_type.folder).mkdir(parents=True, exist_ok=True)
         create_file(root / ".gitignore", _IGNORE, mode=0o644)
     ready = f"{root} is ready: {', '.join(f'{t.folder}/' for t in ITEM_TYPES)}"
-    session.notify(ready, "next: kiwi keys new, add an item, kiwi sign .ai, kiwi index")
+    files = "kiwi add FILE below it, or kiwi import PATH for files that you have"
+    session.notify(ready, f"next: kiwi keys new --principal YOU@EXAMPLE, then {files}; for a team kiwi trust share")
 
 
 @command("config", epilog="Example: kiwi config --resolved")

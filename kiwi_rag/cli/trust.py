@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import click
 from kiwi_rag import render
 from kiwi_rag.cli.session import TIME, YES, Group, Session, ask_passphrase, confirm, option
 from kiwi_rag.errors import SourceUnreadable, UsageError
+from kiwi_rag.formats.source import display_path
 from kiwi_rag.model import ItemType, sha256_hex
 from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as key_files
@@ -106,11 +107,12 @@ def retire(session: Session, app: Services, name: str, compromised: bool) -> Non
 
 
 def _show_key(session: Session, app: Services, name: str) -> None:
-    """Print the public key and the key id with labels, and the command with which another user trusts the key."""
-    row, public = _key_row(app, name), key_files.public_key(name, app.keys_dir)
+    """Print the public key and the key id with labels, and the command that prints the line for a teammate."""
+    row = _key_row(app, name)
+    key_files.public_key(name, app.keys_dir)  # raises where there is none
     session.print_data(row, (f"{label.replace('_', ' ')}: {value}" for label, value in row.items()))
-    signer = app.trust.by_key.get(sha256_hex(public)) or Signer(app.principal, public)
-    session.notify(f"other users trust it with: {signer.trust_command()}")
+    named = f"{shlex.quote(name)} " if len(key_files.names(app.keys_dir)) > 1 else ""
+    session.notify(f"a line with which a teammate trusts it: kiwi keys show {named}--share")
 
 
 def _format_key(row: Mapping[str, str]) -> str:
@@ -182,8 +184,9 @@ def add(session: Session, what: str, principal: str, replaces: bool, yes: bool, 
         question = "Remove these rights?" if losses else "Trust these signers?"
         again = "repeat the command with" if is_shared else f"{use_case.command(first)} --replace"
         confirm(question, again, yes=yes)
+    known = set(app.trust.by_key)
     use_case.save_signers(app, *(entry for entry, _ in planned))
-    _show_entries(session, [entry for entry, _ in planned])
+    _show_entries(session, [entry for entry, _ in planned], known)
     names = {one.key_id: shlex.quote(one.principal) for one, _ in planned}
     session.notify(*(
         f"the key was {one} and stays untrusted; to trust it nevertheless: kiwi trust overrule {names[one.key_id]}"
@@ -205,12 +208,13 @@ def _list_signers(session: Session, app: Services, signers: Iterable[Signer]) ->
             session.notify(f"    you lose in this project what {trusted[one.key_id].principal} signed with this key")
 
 
-def _show_entries(session: Session, signers: Sequence[Signer]) -> None:
+def _show_entries(session: Session, signers: Sequence[Signer], known: Container[str]) -> None:
     rows = [signer_row(signer) for signer in signers]
     lines = (f"{name.replace('_', ' ')}: {row[name]}" for row in rows for name in ("public_key", "key_id"))
     session.print_data(rows if len(rows) > 1 else rows[0], lines)
     for one in signers:
-        session.notify(f"{one.principal} is {one.rights}", f"other users trust it with: {one.trust_command()}")
+        known_already = "this key was trusted already" if one.key_id in known else ""
+        session.notify(f"{one.principal} is {one.rights}", known_already)
 
 
 @trust.command(epilog="Example: kiwi trust remove ada@acme.example")
@@ -229,6 +233,18 @@ def project(session: Session, app: Services, yes: bool) -> None:
     _list_signers(session, app, signers)
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
     _pin(session, app, path, digest)
+
+
+@trust.command(epilog="Example: kiwi trust share")
+@click.argument("name", default="")
+def share(session: Session, app: Services, name: str) -> None:
+    """Write the key NAME, by default your only one, to this project's .ai/trust.toml, for everybody who clones it.
+
+    What else the file lists is kept, without its comments. Others accept it with `kiwi trust project`.
+    """
+    path, signer = use_case.share_in_project(app, app.key_name(name))
+    session.print_data({"path": str(path), **signer_row(signer)}, [f"{display_path(path)}  {signer.principal} is {signer.rights}"])
+    session.notify("commit this file; who clones the project accepts its signers with: kiwi trust project")
 
 
 def _pin(session: Session, app: Services, path: Path, digest: str) -> None:

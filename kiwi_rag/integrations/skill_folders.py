@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
@@ -85,7 +86,9 @@ class SkillLock:
     def require(self, name: str) -> LockedSkill:
         """Return the entry of a skill by its id or its name; raise `NotFound` where there is none."""
         if (found := self.get(name)) is None:
-            raise NotFound(f"{LOCK_NAME} has no skill {name!r}", hint=f"kiwi install {name}")
+            installed = ", ".join(one.name for one in self.skills)
+            hint = f"installed: {installed}" if installed else "no skill is installed here"
+            raise NotFound(f"{LOCK_NAME} has no skill {name!r}", hint=hint)
         return found
 
     def complete(self, name: str) -> str:
@@ -227,13 +230,19 @@ class SkillPlace:
             message = f"{display_path(folder)} exists, and was not installed by Kiwi"
             raise SkillFolderTaken(message, hint="move it away, or use --force")
         found = self.read(folder, item_id, without={CACHE})
-        envelope = _unedited(found, display_path(folder))
+        source = self.base / ".ai" / ItemType.SKILL.folder / item_id
+        old, new = (shlex.quote(display_path(one)) for one in (source, folder))
+        comparison = f"diff -r {old} {new}" if source.is_dir() else f"kiwi show skill:{item_id}"
+        envelope = _unedited(found, display_path(folder), comparison)
         return None if isinstance(self.read(folder, item_id), Finding) else envelope
 
 
-def _unedited(found: ItemCandidate | Finding, shown: str) -> Envelope:
-    """Return the envelope of an installed skill whose files are those of it; raise as `SkillPlace.check` does."""
-    hint = "compare them; --force discards the changes"
+def _unedited(found: ItemCandidate | Finding, shown: str, comparison: str) -> Envelope:
+    """Return the envelope of an installed skill whose files are those of it; raise as `SkillPlace.check` does.
+
+    `comparison` is the command that shows what the files should be, for the hint.
+    """
+    hint = f"compare them: {comparison}; --force discards the changes"
     if isinstance(found, Finding):
         raise InstalledSkillEdited(f"{shown} was edited: {found.message}", hint=hint)
     try:

@@ -101,11 +101,15 @@ async def _find_holder(app: Services, uri: str, holds: Callable[[FoundItem], boo
     tier, _, path = uri.removeprefix(SCHEME).partition("/")
     hint = "skills/list names the skills of the project and the user"
     steps = path.split("/") if uri.startswith(SCHEME) and tier in RANKS else []
+    if tier == "registry" and not app.registry_connection.exists:
+        steps, hint = [], f"this user has no registry; {hint}"
     for depth in range(1, min(len(steps), MAX_ID_SEGMENTS) + 1):
         try:
             found = await items.find(app, f"skill:{check_item_id('/'.join(steps[:depth]))}@{tier}", ())
             if holds(found):
                 return found
+            folder = f"{SCHEME}{tier}/{found.signed.ref.item_id}"
+            hint = f"resources/directory/read of {folder} names the files of this skill"
         except InvalidItemId:
             break
         except (Refused, Yanked) as error:

@@ -248,12 +248,14 @@ class ItemState:
     """What changed since a verified item was signed and admitted.
 
     ``changed`` describes how the file differs from what was signed, empty where it does not. ``yanked``: the version
-    was yanked, as far as this client knows. ``compared``: there was a file to compare with.
+    was yanked, as far as this client knows. ``compared``: there was a file to compare with. ``newer`` is the version
+    of a changed file that has a trusted signature and only has to be indexed.
     """
 
     changed: str = ""
     yanked: bool = False
     compared: bool = True
+    newer: str = ""
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -149,10 +149,11 @@ _FILLED_BY = {
 }
 
 
-def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_COMMAND) -> list[str]:
+def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_COMMAND, step: str = "") -> list[str]:
     """Return notices beside the hits: failed tiers, refused hits, version conflicts, old documents, nothing found.
 
     `changed` says which documents' files changed, by default how many; `update` is how to bring their index up to date.
+    With a next `step` that the caller names, nothing is said about how to fill tiers.
     """
     lines = [
         f"{t.tier}: {t.state}: {(t.error or {}).get('message', '')} ({t.seconds:.1f} s)"
@@ -178,7 +179,7 @@ def notices(reply: SearchReply, changed: str | None = None, update: str = INDEX_
         count = len({hit.path for hit in reply.hits if hit.state.changed and _is_document(hit)})
         changed = f"{counted(count, 'files')} changed since the last index run" if count else ""
     lines += [f"{changed}: {update}"] if changed else []
-    return [safe(line) for line in [*lines, *([] if reply.hits else _nothing_found(reply))]]
+    return [safe(line) for line in [*lines, *([] if reply.hits else _nothing_found(reply)[: 1 if step else None])]]
 
 
 def _refusals(reply: SearchReply) -> list[str]:

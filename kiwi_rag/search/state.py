@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+
+from semver import Version
 
 from kiwi_rag.collection import Collection
+from kiwi_rag.errors import SignatureRefused
 from kiwi_rag.formats.source import ItemCandidate, SourceFile, path_of, read_item
 from kiwi_rag.model import Finding, ItemRef, ItemState, StoredItem, VersionConflict
 from kiwi_rag.search.verify import VerifiedItem
-from kiwi_rag.signing.statement import ItemStatement
+from kiwi_rag.signing.statement import ItemStatement, parse_item
+from kiwi_rag.signing.trust import verify
 from kiwi_rag.system import differing_executables
+from kiwi_rag.validation.signature import envelope_of
 
 
 def read_states(items: Sequence[tuple[VerifiedItem, Collection]]) -> list[ItemState]:
@@ -25,23 +31,54 @@ def read_states(items: Sequence[tuple[VerifiedItem, Collection]]) -> list[ItemSt
 def read_state(item: VerifiedItem, tier: Collection, yanked: Container[str]) -> ItemState:
     """Return the state of an item of a tier; `yanked` are digests of yanked versions."""
     stored = item.stored
-    return ItemState(_difference(item, tier), stored.yanked_at is not None or stored.digest in yanked)
+    changed, newer = _difference(item, tier)
+    return ItemState(changed, stored.yanked_at is not None or stored.digest in yanked, newer=newer)
 
 
-def _difference(item: VerifiedItem, tier: Collection) -> str:
-    """Describe how an item's files differ from what was signed; empty where they do not, or where there are none."""
+def _difference(item: VerifiedItem, tier: Collection) -> tuple[str, str]:
+    """Describe how an item's files differ from what was signed; empty where they do not, or where there are none.
+
+    Return with it the newer version that they hold, signed and not indexed; empty where they hold none.
+    """
     if tier.root is None:
-        return ""
+        return "", ""
     signed = item.signed
     path = path_of(tier.root, signed.ref)
     found = read_item(SourceFile(path, signed.ref.item_type, signed.ref.item_id), tier.root)
     if isinstance(found, Finding):
-        return found.message
+        return found.message, ""
     files = edited_files(found, signed)
     if not files:
-        return ""
+        return "", ""
     edited = path.parent / min(files) if signed.ref.item_type.is_folder else path
-    return f"{edited} was edited since it was indexed: {_bump_command(signed.ref, tier)}"
+    return _replacement(item, found, path, tier) or (
+        f"{edited} was edited since it was indexed: {_bump_command(signed.ref, tier)}",
+        "",
+    )
+
+
+def _replacement(item: VerifiedItem, found: ItemCandidate, path: Path, tier: Collection) -> tuple[str, str] | None:
+    """Describe files that have another signature than the indexed item, as after a pull, and their newer version.
+
+    None where they have the same signature, none, or one that is not of these files: they were edited.
+    """
+    why = f"kiwi why {shlex.quote(str(path))}"
+    try:
+        envelope = envelope_of(found)
+        claimed = parse_item(envelope.payload)
+    except SignatureRefused:
+        return None
+    if claimed.ref.key != item.signed.ref.key or edited_files(found, claimed):
+        return None
+    try:
+        by = verify(envelope, tier.trust()).signer.principal
+    except SignatureRefused as error:
+        return f"{path} was replaced, and is refused: {error.message}: {why}", ""
+    newer = claimed.ref.version or ""
+    if claimed.registry == tier.audience and Version.parse(newer) > Version.parse(item.signed.ref.version or "0.0.0"):
+        command = f"kiwi index{_option(tier)}"
+        return f"a newer signed version, {newer} by {by}, is on disk and not indexed: {command}", newer
+    return f"{path} was replaced by version {newer}, signed by {by}: {why}", ""
 
 
 def edited_files(found: ItemCandidate, signed: ItemStatement) -> set[str]:
@@ -89,4 +126,9 @@ def find_conflict(ref: ItemRef, contents: Sequence[tuple[Collection, str]]) -> V
 def _bump_command(ref: ItemRef, tier: Collection) -> str:
     """Return the command that gives an item of a tier another version."""
     path = shlex.quote(str(path_of(tier.root, ref))) if tier.root else "PATH"
-    return f"kiwi add {path}{' --tier user' if tier.name == 'user' else ''} --bump patch"
+    return f"kiwi add {path}{_option(tier)} --bump patch"
+
+
+def _option(tier: Collection) -> str:
+    """Return the option that names a local tier in a command."""
+    return " --tier user" if tier.name == "user" else ""

@@ -204,8 +204,7 @@ class TrustPolicy:
             if any(key_id in trusted for key_id in claimed):
                 raise BadSignature(hint="if you edited it: kiwi sign PATH --bump patch") from error
             message = f"signed by the key with id {claimed[0][:16] or '(unnamed)'}…, which is not trusted here"
-            command = "kiwi trust add PUBLIC_KEY --principal NAME --items 'NAMESPACE/*'"
-            hint = f"if you know its owner, get the public key (the owner runs kiwi keys show), then: {command}"
+            hint = "if you know its owner: kiwi trust add LINE, which the owner gets from kiwi keys show --share"
             raise UnknownSigner(message, hint=hint) from error
         return tuple(trusted[key_id] for key_id in signed)
 

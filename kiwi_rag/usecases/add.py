@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from kiwi_rag.ingest.publication import PublishRun
 from kiwi_rag.ingest.sync import Callbacks, sync
 from kiwi_rag.model import ITEM_TYPES, Admission, Finding, ItemType, Visibility
 from kiwi_rag.registry.calls import time_limit
+from kiwi_rag.render import counted
 from kiwi_rag.retry import attempts
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
@@ -26,6 +28,7 @@ from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced, watch
 from kiwi_rag.usecases import item_files, sign
 from kiwi_rag.usecases.sign import Draft
+from kiwi_rag.usecases.trust import LINE_FROM
 from kiwi_rag.validation.signature import EDITED, envelope_of
 
 ErrorT = TypeVar("ErrorT", bound=KiwiError)
@@ -94,6 +97,20 @@ def name_command(error: ErrorT, command: str) -> ErrorT | Rejected:
         return error
     hints = (re.sub("kiwi sign (.*--bump)", rf"kiwi {command} \1", finding.hint) for finding in error.findings)
     return Rejected(error.ref, [replace(f, hint=hint) for f, hint in zip(error.findings, hints, strict=True)])
+
+
+def without_signer_hints(refused: Sequence[Rejected]) -> tuple[list[Rejected], list[str]]:
+    """Return rejections without a remedy for unknown signers, and a line for each of these with the remedy."""
+    items, kept = Counter[str](), []
+    for error in refused:
+        unknown = [f.code == "signature.unknown-signer" for f in error.findings]
+        items.update({f.message for f, is_unknown in zip(error.findings, unknown, strict=True) if is_unknown})
+        found = [replace(f, hint="") if one else f for f, one in zip(error.findings, unknown, strict=True)]
+        kept.append(Rejected(error.ref, found))
+    remedy = (
+        f"if you know its owner: kiwi trust add LINE, {LINE_FROM}; for the whole team the owner runs kiwi trust share"
+    )
+    return kept, [f"{counted(count, 'items')}: {message}; {remedy}" for message, count in items.items()]
 
 
 async def store(

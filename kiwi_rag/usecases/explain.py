@@ -248,7 +248,7 @@ def _trust_checks(app: Services) -> Iterator[Check]:
     """Yield whether the project's trust file counts, and when each registry's revocations were read."""
     if app.project_trust and app.project_trust.is_file():
         problem = project_trust_problem(app)
-        says = problem or f"{display_path(app.project_trust)} is pinned"
+        says = problem or f"{display_path(app.project_trust)} is pinned, or adds nothing to yours"
         yield Check("Trust file", None if problem else True, says, "kiwi trust project" if problem else "")
     for pinned in pinned_states(app.monitor_dir):
         with closing(pinned):

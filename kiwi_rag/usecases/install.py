@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,14 @@ from kiwi_rag.errors import (
     UsageError,
     Yanked,
 )
-from kiwi_rag.formats.source import SourceFile, display_path
+from kiwi_rag.formats.source import SourceFile, display_path, path_of, read_item
 from kiwi_rag.integrations.ai_clients import client_folder
 from kiwi_rag.integrations.skill_folders import FOLDERS, LOCK_NAME, LockedSkill, SkillLock, SkillPlace, write_skill
-from kiwi_rag.model import Envelope, Finding, ItemRef, ItemType
+from kiwi_rag.model import Envelope, Filters, Finding, ItemRef, ItemType
 from kiwi_rag.search.state import edited_files
 from kiwi_rag.search.verify import Address, parse_address
 from kiwi_rag.services import Services
-from kiwi_rag.signing.statement import digest_of
+from kiwi_rag.signing.statement import digest_of, parse_item
 from kiwi_rag.signing.trust import verify
 from kiwi_rag.storage.atomic import remove_leftovers
 from kiwi_rag.usecases import items
@@ -44,9 +45,15 @@ from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.manager import candidate_of
 from kiwi_rag.validation.signature import envelope_of
 
+_SKILLS = Filters(ItemType.SKILL)
+
 
 class LockDiffers(Refused, code="lock-differs"):
     """What would be installed is not what the lock file says."""
+
+
+class NotIndexed(NotFound, code="not-indexed"):
+    """A version is on disk, signed, and not in the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class SkillInstaller:
         for text in wanted or [one.id for one in lock.skills]:
             address = _address_of(lock, text)
             locked = lock.require(address.item_id) if frozen or not wanted else None
-            found = await (_find_locked(self.app, locked) if locked else _find_named(self.app, address))
+            found = await (_find_locked(self.app, self.place, locked) if locked else _find_named(self.app, address))
             plans.append(plan := await self._plan(lock, found, clients))
             if frozen and (plan.after != locked or address.version not in (None, plan.after.version)):
                 message = f"{LOCK_NAME} has {found.signed.ref}, and --frozen installs nothing else, for no other client"
@@ -255,13 +262,29 @@ async def _find_named(app: Services, address: Address) -> FoundItem:
         found = await items.find(app, f"skill:{address.item_id}{version}{tier}", _tiers(app))
     except Yanked as error:
         raise Yanked(error.message, hint=error.hint.replace("kiwi get", "kiwi install")) from error
+    except NotFound as error:
+        raise type(error)(error.message, hint=await _near(app, address) or error.hint) from error
     if (found.state.yanked or found.stored.yanked_at) and not address.version:
         ref = found.signed.ref
         raise Yanked(f"{ref} was yanked", hint=f"to install it nevertheless: kiwi install {ref.item_id}@{ref.version}")
     return found
 
 
-async def _find_locked(app: Services, locked: LockedSkill) -> FoundItem:
+async def _near(app: Services, address: Address) -> str:
+    """Return the command that makes a skill found: by its full id, or after its file is indexed; empty if none does."""
+    tier = _tier_with_file(app, ItemRef(ItemType.SKILL, address.item_id, address.version))
+    if tier and address.tier in (None, tier):
+        return _index_command(tier)
+    named = {
+        item.ref.item_id
+        for tier in await items.list_items(app, "all" if app.registry_connection.exists else "local", _SKILLS)
+        for item in tier.items
+        if item.ref.item_id.endswith(f"/{address.item_id}")
+    }
+    return f"kiwi install {named.pop()}" if len(named) == 1 else ""
+
+
+async def _find_locked(app: Services, place: SkillPlace, locked: LockedSkill) -> FoundItem:
     """Return exactly the locked version, from the first tier that has it as it is locked."""
     problems: list[KiwiError] = []
     for tier in _tiers(app):
@@ -281,7 +304,33 @@ async def _find_locked(app: Services, locked: LockedSkill) -> FoundItem:
         message = f"{LOCK_NAME} has {locked.ref} with another {other[0]} than the {tier} tier"
         problems.insert(0, LockDiffers(message, hint=f"if that is right: kiwi install {locked.id}@{locked.version}"))
     missing = f"no tier has {locked.ref}, which {LOCK_NAME} names"
-    raise problems[0] if problems else NotFound(missing, hint=f"kiwi search {locked.name!r} --source all")
+    raise problems[0] if problems else await _missing(app, place, missing, locked)
+
+
+async def _missing(app: Services, place: SkillPlace, message: str, locked: LockedSkill) -> NotFound:
+    """Return the error for a locked version that no tier has: it may be a file that is not indexed, or be replaced."""
+    if tier := _tier_with_file(app, locked.ref):
+        return NotIndexed(f"{message}; its file in the {tier} tier is not indexed", hint=_index_command(tier))
+    if (await _newest(app, locked)).state == "outdated":
+        return NotFound(message, hint=f"kiwi update --force {locked.name}{place.option}")
+    return NotFound(message, hint=f"kiwi search {locked.name!r} --source all")
+
+
+def _tier_with_file(app: Services, ref: ItemRef) -> str:
+    """Return the first local tier whose file of an item has a signature of this version, or of any without one."""
+    for name in app.source_names("local"):
+        path = path_of(app.root(name), ref)
+        found = read_item(SourceFile(path, ref.item_type, ref.item_id), app.root(name))
+        with suppress(SignatureRefused):
+            if not isinstance(found, Finding):
+                signed = parse_item(envelope_of(found).payload).ref
+                if ref.version in (None, signed.version):
+                    return name
+    return ""
+
+
+def _index_command(tier: str) -> str:
+    return f"kiwi index{' --tier user' if tier == 'user' else ''}"
 
 
 def _entry(found: FoundItem, clients: Sequence[str]) -> LockedSkill:
@@ -325,8 +374,12 @@ async def _newest(app: Services, locked: LockedSkill) -> Newest:
     problems = [one for one in copies if isinstance(one, KiwiError) and not isinstance(one, Yanked)]
     good = [one for one in copies if isinstance(one, FoundItem) and not one.state.yanked]
     newest = max(good, key=_version, default=None)
-    if newest and _version(newest) > semver.Version.parse(locked.version):
+    installed = semver.Version.parse(locked.version)
+    if newest and _version(newest) > installed:
         return Newest(locked, "outdated", newest)
+    if unindexed := next((one for one in good if semver.Version.parse(one.state.newer or "0.0.0") > installed), None):
+        problem = NotIndexed(unindexed.state.changed.rpartition(": ")[0], hint=_index_command(unindexed.tier.name))
+        return Newest(locked, "unknown", newest, problem)
     if problems:
         return Newest(locked, "unknown", newest, problems[0])
     if await asyncio.to_thread(app.yanked, [locked.statement]):
@@ -352,19 +405,31 @@ async def verify_installed(app: Services, wanted: Sequence[Address], source: str
     for place in [place_of(app, tier) for tier in app.source_names(source) if tier != "registry"]:
         lock = place.read_lock()
         for locked in lock.skills:
-            verdicts += await asyncio.to_thread(_verdicts, app, place, locked)
+            if not wanted or locked.ref.key in keys:
+                verdicts += await _verdicts(app, place, locked)
         for client, name in place.unlisted(lock).values():
             verdicts.append(await asyncio.to_thread(_judge_unlisted, app, place, client, name))
     return [one for one in verdicts if not wanted or one.ref.key in keys]
 
 
-def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> list[Verdict]:
+async def _remedy(app: Services, place: SkillPlace, locked: LockedSkill) -> str:
+    """Return the command that puts back an edited skill: what was signed, or the newest version where that is gone."""
+    try:
+        await _find_locked(app, place, locked)
+    except NotFound as error:
+        return f"{error.message}: {error.hint}"
+    except KiwiError:
+        pass  # the installation says what it is
+    return f"put back what was signed: kiwi install --force{place.option}"
+
+
+async def _verdicts(app: Services, place: SkillPlace, locked: LockedSkill) -> list[Verdict]:
     verdicts = []
     for client in locked.clients:
         try:
-            signer, state, reason = _judge(app, place, locked, client)
+            signer, state, reason = await asyncio.to_thread(_judge, app, place, locked, client)
             if state in ("changed", "missing"):
-                reason += f"; put back what was signed: kiwi install --force{place.option}"
+                reason += f"; {await _remedy(app, place, locked)}"
         except Refused as error:
             signer, state, reason = "", "refused", f"{error.code}: {error.message}"
         except KiwiError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kiwi_rag.errors import (
+    KiwiError,
     NotFound,
     RegistryContradicted,
     RegistryError,
@@ -31,6 +32,7 @@ from kiwi_rag.signing import keys, trust_file
 from kiwi_rag.signing.dsse import is_on_curve
 from kiwi_rag.signing.keys import SigningKey
 from kiwi_rag.signing.trust import RevocationNotice, Signer, SignerStatus, check_new_principal, check_pattern
+from kiwi_rag.sources.workspace.config import git_root
 from kiwi_rag.storage.atomic import acquire_lock, disk_errors
 from kiwi_rag.storage.safe_open import read_regular
 
@@ -38,6 +40,7 @@ WAIT_SECONDS = 5.0
 """How long a command on local tiers waits for the registry."""
 _KEY_ID = re.compile(r'"keyid"\s*:\s*"([0-9a-f]{64})"')
 _DIGITS = re.compile(r"\s*[0-9a-fA-F]+[….\s]*")
+LINE_FROM = "which its owner gets from kiwi keys show --share"
 _HINT = "a key id does not give the public key: the key's owner prints that with kiwi keys show"
 
 
@@ -250,11 +253,15 @@ def share_key(app: Services, name: str) -> str:
     UsageError
         When the key is retired or compromised.
     """
+    return trust_file.shared_line(_shareable(app, name))
+
+
+def _shareable(app: Services, name: str) -> Signer:
     public = keys.public_key(name, app.keys_dir)
     signer = app.trust.by_key.get(sha256_hex(public)) or Signer(app.principal, public)
     if signer.status is not SignerStatus.ACTIVE:
         raise UsageError(f"key {name!r} is {signer.status}; nobody should trust it", hint="kiwi keys new")
-    return trust_file.shared_line(signer)
+    return signer
 
 
 def find_signer(app: Services, who: str) -> Signer:
@@ -298,7 +305,8 @@ def read_project_trust(app: Services) -> tuple[Path, str, Sequence[Signer]]:
     """
     path = app.root("project") / "trust.toml"
     if not path.is_file():
-        raise NotFound(f"there is no trust file {path}", hint="kiwi trust add, then copy ~/.ai/trust.toml there")
+        hint = f"who signs its items writes it: kiwi trust share; without it: kiwi trust add LINE, {LINE_FROM}"
+        raise NotFound(f"there is no trust file {path}", hint=hint)
     digest = trust_file.file_digest(path)  # before the signers are read, so that a change after that is not pinned
     signers = trust_file.load(path).signers
     for signer in signers:
@@ -309,17 +317,58 @@ def read_project_trust(app: Services) -> tuple[Path, str, Sequence[Signer]]:
     return path, digest, signers
 
 
+def share_in_project(app: Services, name: str) -> tuple[Path, Signer]:
+    """Write one of this user's keys, with its rights, to the project's trust file; return the file and the entry.
+
+    Entries of other keys are kept. A file that this user has pinned is pinned again.
+
+    Raises
+    ------
+    UsageError, NotFound
+        When the key is retired or compromised, the file is a link, or this is no project.
+    """
+    public, path = _shareable(app, name), app.root("project") / "trust.toml"
+    if path.is_symlink():
+        raise UsageError(f"{path} is a link, and is not written", hint="replace it with a copy of the file")
+    is_pinned = path.is_file() and trust_file.is_pinned(trust_file.load(app.user_trust), path)
+    content = trust_file.load(path)
+    known = content.signer(public.public_key)
+    signer = known.extended(public.patterns, public.types) if known else public
+    trust_file.save(path, trust_file.TrustFile(content.with_signer(signer).signers))
+    if is_pinned:
+        pin_project(app, path, trust_file.file_digest(path))
+    return path, signer
+
+
+def share_hint(app: Services) -> str:
+    """Return what is missing before a team can verify the project's items; empty outside of git, or if nothing is."""
+    path = app.project_trust
+    if path is None or path.exists() or not git_root(path.parent):
+        return ""
+    return f"so that others can verify these items, write your key to {display_path(path)}: kiwi trust share"
+
+
 def project_trust_problem(app: Services) -> str:
     """Return why the signers of the project's trust file do not count; empty if they do, or there is no such file."""
     path = app.project_trust
     if path is None or not path.is_file():
         return ""
     user_file = trust_file.load(app.user_trust)
-    if trust_file.is_pinned(user_file, path):
+    if trust_file.is_pinned(user_file, path) or _adds_nothing(user_file, path):
         return ""
     known = trust_file.pin_name(path) in (user_file.pins or {})
     state = "was changed since you pinned it" if known else "is not pinned"
     return f"{display_path(path)} {state}, so its signers do not count"
+
+
+def _adds_nothing(user_file: trust_file.TrustFile, path: Path) -> bool:
+    """Whether this user trusts every signer of a project's file already, with at least the same rights."""
+    try:
+        signers = trust_file.load(path).signers
+    except KiwiError:
+        return False  # whoever pins it is told why it cannot be read
+    own = [(one, user_file.signer(one.public_key)) for one in signers]
+    return all(mine and one.status == mine.status and not one.rights_not_in(mine) for one, mine in own)
 
 
 def next_step(app: Services) -> str:

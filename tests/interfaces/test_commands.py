@@ -265,5 +265,8 @@ def test_doctor_names_an_own_key_that_was_revoked_and_the_way_out(ready: Kiwi):
 
 
 def test_doctor_tells_of_a_trust_file_that_does_not_count(ready: Kiwi):
+    own = (ready.home / ".ai/trust.toml").read_bytes()
+    ready.run("keys", "new", "second")
     (ready.cwd / ".ai/trust.toml").write_bytes((ready.home / ".ai/trust.toml").read_bytes())
+    (ready.home / ".ai/trust.toml").write_bytes(own)
     assert "kiwi trust project" in ready.run("doctor", expect=3).stdout

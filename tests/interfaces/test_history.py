@@ -329,7 +329,8 @@ def test_a_revoked_key_and_a_version_that_was_rolled_back_are_explained(indexed:
 
 
 def test_every_command_that_why_shows_is_one(indexed: Kiwi):
-    (indexed.cwd / ".ai/trust.toml").write_text("")
+    stranger = f"[[signer]]\nprincipal = 'eve'\npublic_key = '{'11' * 32}'\n"
+    (indexed.cwd / ".ai/trust.toml").write_text(stranger)
     path = indexed.write("knowledge/acme/other.md", note())
     shown = [*indexed.json("why", str(path), expect=4)["checks"], *indexed.json("why", "acme/note")["checks"]]
     hints = {check["hint"] for check in shown if check["hint"]}

@@ -168,6 +168,22 @@ def test_a_file_is_no_folder_a_folder_is_no_file_and_neither_is_a_skill(stdio: S
         assert refused.value.code == -32602, (method, uri)
 
 
+def test_a_missing_file_names_the_method_that_lists_those_of_the_skill(stdio: SkillHost) -> None:
+    root = CANARY.removesuffix("/SKILL.md")
+    with pytest.raises(RpcError, match=f"resources/directory/read of {root} names") as refused:
+        stdio.ask("resources/read", uri=f"{root}/references/none.md")
+    assert refused.value.code == -32602
+    assert stdio.ask("resources/directory/read", uri=root)["resources"]
+
+
+@pytest.mark.parametrize("method", ["skills/get", "resources/read"])
+def test_a_user_without_a_registry_is_told_so_and_not_to_publish(stdio: SkillHost, method: str) -> None:
+    with pytest.raises(RpcError, match="has no registry; skills/list") as refused:
+        stdio.ask(method, uri=CANARY.replace("project", "registry"))
+    assert refused.value.code == -32602
+    assert "publish" not in refused.value.message
+
+
 @pytest.mark.parametrize("cursor", ["-1", "x", "1;drop", "٣", "9" * 10, "9" * 1_000_000, ""])
 def test_a_cursor_of_another_server_is_an_invalid_parameter(stdio: SkillHost, cursor: str) -> None:
     for method, params in (("skills/list", {}), ("resources/directory/read", {"uri": CANARY.rpartition("/")[0]})):

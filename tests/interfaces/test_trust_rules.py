@@ -100,18 +100,24 @@ def test_what_is_no_point_of_the_curve_is_no_public_key(ready: Kiwi):
     assert "64 hex digits" in unchanged(ready, "trust", "add", "ada", "--principal", ADA)
 
 
-@pytest.mark.parametrize("command", [("keys", "new"), ("keys", "show"), ("trust", "add")])
-def test_both_are_printed_by_their_names_with_the_command_for_a_teammate(kiwi: Kiwi, command: tuple[str, ...]):
-    said = kiwi.run("keys", "new", "--principal", ADA, "--items", "acme/*")
-    key = own_key(kiwi)
-    if command == ("keys", "show"):
-        said = kiwi.run(*command)
-    elif command == ("trust", "add"):
-        said = kiwi.run(*command, key["public_key"], "--principal", ADA)
+@pytest.mark.parametrize("name", [(), ("second",)])
+@pytest.mark.parametrize("command", ["new", "show"])
+def test_both_are_printed_by_their_names_with_the_command_for_a_teammate(
+    kiwi: Kiwi, command: str, name: tuple[str, ...]
+):
+    if name:
+        kiwi.run("keys", "new", "--principal", "other@acme.example")
+    said = kiwi.run("keys", "new", *name, "--principal", ADA, "--items", "acme/*")
+    key = kiwi.json("keys", "show", *name)
+    if command == "show":
+        said = kiwi.run("keys", "show", *name)
     assert f"public key: {key['public_key']}" in said.stdout
     assert f"key id: {key['key_id']}" in said.stdout
-    other = other_user(kiwi)
-    other.run(*command_in(said.stderr))
+    assert "trust add" not in said.stderr
+    other, way = other_user(kiwi), re.findall(r"kiwi (keys show .*--share)", said.stderr)[-1]
+    line = kiwi.run(*shlex.split(way)).stdout.strip()
+    assert "trust it with" not in other.run("trust", "add", line, "--yes").stderr
+    assert "was trusted already" in other.run("trust", "add", line, "--yes").stderr
     assert {name: trusted(other)[name] for name in ("principal", "items", "public_key")} == {
         "principal": ADA,
         "items": "acme/*",

@@ -45,6 +45,11 @@ def test_instructions_and_agents_files_name_tools_that_are_offered(text: str) ->
         )
 
 
+@pytest.mark.parametrize(("text", "marked"), [("skills", False), ("items,skills", True), ("memory", True)])
+def test_marks_are_announced_where_text_stands_between_them(text: str, marked: bool) -> None:
+    assert ("stands between marks" in instructions(parse_names(text))) == marked
+
+
 def test_every_toolset_is_told_of() -> None:
     assert set(INSTRUCTIONS) == set(TOOLSETS)
     assert parse_names(DEFAULT) == ["items", "skills", "workspace"]
