@@ -243,7 +243,9 @@ def share(session: Session, app: Services, name: str) -> None:
     What else the file lists is kept, without its comments. Others accept it with `kiwi trust project`.
     """
     path, signer = use_case.share_in_project(app, app.key_name(name))
-    session.print_data({"path": str(path), **signer_row(signer)}, [f"{display_path(path)}  {signer.principal} is {signer.rights}"])
+    session.print_data(
+        {"path": str(path), **signer_row(signer)}, [f"{display_path(path)}  {signer.principal} is {signer.rights}"]
+    )
     session.notify("commit this file; who clones the project accepts its signers with: kiwi trust project")
 
 
