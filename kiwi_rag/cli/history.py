@@ -15,7 +15,7 @@ from kiwi_rag.errors import NotFound
 from kiwi_rag.search.verify import parse_address
 from kiwi_rag.services import Services
 from kiwi_rag.usecases import history, items
-from kiwi_rag.usecases.install import verify_installed
+from kiwi_rag.usecases.installed_skills import verify_installed
 from kiwi_rag.usecases.trust import fetch_revocations
 
 if TYPE_CHECKING:

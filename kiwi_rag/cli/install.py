@@ -12,8 +12,8 @@ from kiwi_rag.cli.session import DONE, PARTLY, YES, Session, command, confirm, o
 from kiwi_rag.formats.source import display_path
 from kiwi_rag.integrations.skill_folders import FOLDERS
 from kiwi_rag.services import Services
-from kiwi_rag.usecases import install as use_case
-from kiwi_rag.usecases.install import Newest, PlannedSkill, SkillInstaller
+from kiwi_rag.usecases.install import PlannedSkill, SkillInstaller
+from kiwi_rag.usecases.installed_skills import Newest, list_newest, place_of
 from kiwi_rag.usecases.trust import fetch_revocations
 
 NAMES = click.argument("names", nargs=-1)
@@ -57,7 +57,7 @@ async def update(session: Session, app: Services, names: Sequence[str], target: 
 
 
 def _installer(app: Services, target: str, *, force: bool) -> SkillInstaller:
-    return SkillInstaller(app, use_case.place_of(app, target), force)
+    return SkillInstaller(app, place_of(app, target), force)
 
 
 async def _apply(
@@ -89,7 +89,7 @@ async def outdated(session: Session, app: Services, target: str) -> int:
     Exit code 3: one is outdated or was yanked, or a tier that may have a newer version cannot be read (unknown).
     """
     session.notify(await fetch_revocations(app))
-    found = await use_case.list_newest(app, use_case.place_of(app, target))
+    found = await list_newest(app, place_of(app, target))
     heading = ("skill", "installed", "newest", "tier", "signed by", "state")
     rows = [heading, *map(_row, found)] if found else []
     session.print_data([one.as_dict() for one in found], map(render.safe, render.table(rows, range(6)) if rows else ()))

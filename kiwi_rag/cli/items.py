@@ -27,8 +27,9 @@ from kiwi_rag.services import Services
 from kiwi_rag.usecases import add as use_case
 from kiwi_rag.usecases import filters_of, items
 from kiwi_rag.usecases.items import FoundItem
+from kiwi_rag.usecases.project_trust import next_step, share_hint
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.usecases.trust import fetch_revocations, next_step, share_hint
+from kiwi_rag.usecases.trust import fetch_revocations
 
 REF = click.argument("ref")
 JOBS = 2  # the default of ingest.index, repeated here so that --help does not import kiwi_rag.ingest

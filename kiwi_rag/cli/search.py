@@ -17,7 +17,7 @@ from kiwi_rag.model import ITEM_TYPES, FusionMethod, FusionWeights, SearchQuery,
 from kiwi_rag.render import counted, hits
 from kiwi_rag.render.layout import fold_notice
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.trust import next_step
+from kiwi_rag.usecases.project_trust import next_step
 
 if TYPE_CHECKING:
     from kiwi_rag.evaluation.judgements import Dataset

@@ -25,8 +25,8 @@ from kiwi_rag.integrations.client_files import Backups, FileChange
 from kiwi_rag.model.refs import ITEM_TYPES
 from kiwi_rag.services import Services
 from kiwi_rag.storage.atomic import create_file, disk_errors
+from kiwi_rag.usecases.project_trust import next_step
 from kiwi_rag.usecases.status import collect_status, diagnose
-from kiwi_rag.usecases.trust import next_step
 
 _EXAMPLES = """\b
 Example: kiwi setup claude --project     .mcp.json and CLAUDE.md of this project, for the whole team

@@ -20,6 +20,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.signing import keys as key_files
 from kiwi_rag.signing.statement import format_time
 from kiwi_rag.signing.trust import Signer, SignerStatus, check_new_principal, check_pattern, skeleton
+from kiwi_rag.usecases import project_trust
 from kiwi_rag.usecases import trust as use_case
 
 PRINCIPAL = option("--principal", default="", help="Name of the key's owner in signatures. Default: user@host.")
@@ -229,7 +230,7 @@ def remove(session: Session, who: str) -> None:
 @YES
 def project(session: Session, app: Services, yes: bool) -> None:
     """Pin this project's .ai/trust.toml: accept its signers in this project, as long as the file is unchanged."""
-    path, digest, signers = use_case.read_project_trust(app)
+    path, digest, signers = project_trust.read_project_trust(app)
     _list_signers(session, app, signers)
     confirm("Trust these signers in this project?", "kiwi trust project", yes=yes)
     _pin(session, app, path, digest)
@@ -242,7 +243,7 @@ def share(session: Session, app: Services, name: str) -> None:
 
     What else the file lists is kept, without its comments. Others accept it with `kiwi trust project`.
     """
-    path, signer = use_case.share_in_project(app, app.key_name(name))
+    path, signer = project_trust.share_in_project(app, app.key_name(name))
     session.print_data(
         {"path": str(path), **signer_row(signer)}, [f"{display_path(path)}  {signer.principal} is {signer.rights}"]
     )
@@ -250,20 +251,20 @@ def share(session: Session, app: Services, name: str) -> None:
 
 
 def _pin(session: Session, app: Services, path: Path, digest: str) -> None:
-    use_case.pin_project(app, path, digest)
+    project_trust.pin_project(app, path, digest)
     session.notify(f"pinned {path}; after each change of the file run kiwi trust project again", "next: kiwi index")
 
 
 def propose_project_trust(session: Session, app: Services) -> None:
     """Pin the project's trust file after a confirmation, which only a terminal can give; else print the command."""
-    if use_case.project_trust_problem(app):
-        path, digest, signers = use_case.read_project_trust(app)
+    if project_trust.project_trust_problem(app):
+        path, digest, signers = project_trust.read_project_trust(app)
         session.notify(f"{path} lists signers of this project:")
         _list_signers(session, app, signers)
         if sys.stdin.isatty() and click.confirm("Trust these signers in this project?", err=True):
             _pin(session, app, path, digest)
             return
-    session.notify(use_case.next_step(app))
+    session.notify(project_trust.next_step(app))
 
 
 @trust.command(epilog="Example: kiwi trust overrule ada@acme.example")

@@ -27,8 +27,8 @@ from kiwi_rag.sources.source import ItemSource, SyncReport
 from kiwi_rag.sources.workspace.config import WorkspaceConfig
 from kiwi_rag.sources.workspace.watch import Retrying, RootMissing, Synced, watch
 from kiwi_rag.usecases import item_files, sign
+from kiwi_rag.usecases.project_trust import LINE_FROM
 from kiwi_rag.usecases.sign import Draft
-from kiwi_rag.usecases.trust import LINE_FROM
 from kiwi_rag.validation.signature import EDITED, envelope_of
 
 ErrorT = TypeVar("ErrorT", bound=KiwiError)

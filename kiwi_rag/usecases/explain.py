@@ -22,7 +22,7 @@ from kiwi_rag.signing.trust import Signer
 from kiwi_rag.usecases import items
 from kiwi_rag.usecases.history import source_at
 from kiwi_rag.usecases.item_files import find_file
-from kiwi_rag.usecases.trust import project_trust_problem
+from kiwi_rag.usecases.project_trust import project_trust_problem
 from kiwi_rag.validation.admission import Policy
 from kiwi_rag.validation.manager import ValidationManager, candidate_of
 

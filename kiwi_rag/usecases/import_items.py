@@ -27,7 +27,7 @@ from kiwi_rag.services import Services
 from kiwi_rag.signing import statement
 from kiwi_rag.sources.imports import ImportableFile, find, link_problem, of_index
 from kiwi_rag.usecases import item_files, sign
-from kiwi_rag.usecases.install import place_of
+from kiwi_rag.usecases.installed_skills import place_of
 from kiwi_rag.usecases.skill_index import has_index, read_index
 from kiwi_rag.validation.audit import AuditEvent
 from kiwi_rag.validation.signature import conflicts, envelope_of

@@ -37,7 +37,8 @@ from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.storage.json_lines import RotatingLines
 from kiwi_rag.stores.base import StoreStatus
 from kiwi_rag.telemetry import read_last_errors
-from kiwi_rag.usecases.trust import WAIT_SECONDS, project_trust_problem
+from kiwi_rag.usecases.project_trust import project_trust_problem
+from kiwi_rag.usecases.trust import WAIT_SECONDS
 
 PROBE_SECONDS = 2.0
 """How long to wait for a server's answer."""

@@ -14,7 +14,8 @@ import psycopg
 import pytest
 
 from kiwi_rag.services import Services
-from kiwi_rag.usecases.install import PlannedSkill, SkillInstaller, place_of
+from kiwi_rag.usecases.install import PlannedSkill, SkillInstaller
+from kiwi_rag.usecases.installed_skills import place_of
 from kiwi_rag.validation import manager
 from tests import skills
 from tests.disks import small_disk

@@ -22,7 +22,8 @@ from kiwi_rag.services import Services
 from kiwi_rag.signing import dsse
 from kiwi_rag.sources.source import SyncReport
 from kiwi_rag.usecases import add, history, items, registry
-from kiwi_rag.usecases.install import SkillInstaller, place_of, verify_installed
+from kiwi_rag.usecases.install import SkillInstaller
+from kiwi_rag.usecases.installed_skills import place_of, verify_installed
 from kiwi_rag.usecases.items import FoundItem
 
 
