@@ -238,7 +238,8 @@ async def list_memory(
     else:
         found = await asyncio.to_thread(memory.table.select, selection, limit + 1)
         rows, lines = [one.as_dict() for one in found], [*map(exchange_line, found)]
-    session.print_data(rows[:limit], lines[:limit], empty=_nothing_listed(memory, selection))
+    nothing = "" if rows else _nothing_listed(memory, selection)
+    session.print_data(rows[:limit], lines[:limit], empty=nothing)
     session.notify(f"there is more: --limit {2 * limit}" if len(rows) > limit else "")
 
 
